@@ -29,11 +29,11 @@ Status anchor(const Context& context, AnchorArguments& options) {
   DW_ASSIGN_OR_RETURN(const AnchorReport report, make());
   context.emit({{"run", report.run},
                 {"version", report.version},
-                {"made", report.made},
+                {"written", report.written},
                 {"bytes", report.bytes},
                 {"files", report.num_files},
                 {"seconds", report.seconds}});
-  if (report.made) {
+  if (report.written) {
     context.print("anchor    version {}, {} in {}", report.version,
                   human_bytes(double(report.bytes)), plural(report.num_files, "file"));
     context.print("time      {}", seconds(report.seconds));

@@ -22,7 +22,7 @@ Json to_json(const CompactReport& report) {
   for (const MergedDelta& one : report.merged) {
     merged.push_back({{"base", one.base},
                       {"version", one.version},
-                      {"made", one.made},
+                      {"written", one.written},
                       {"skipped", one.skipped},
                       {"bytes", one.bytes},
                       {"separate_bytes", one.separate_bytes},
@@ -39,7 +39,7 @@ void say_report(const Context& context, const CompactReport& report) {
   uint64_t made = 0, bytes = 0;
   for (const MergedDelta& one : report.merged) {
     const std::string span = fmt::format("{} to {}", one.base, one.version);
-    if (!one.made) {
+    if (!one.written) {
       context.print("skipped   {}: {}", span, escape_controls(one.skipped));
       continue;
     }

@@ -42,7 +42,7 @@ struct MergedDelta {
   uint64_t base = 0, version = 0;
   uint64_t bytes = 0;           // of it
   uint64_t separate_bytes = 0;  // of the versions that it spans
-  bool made = false;
+  bool written = false;
   bool alone = false;   // from the deltas alone: no state was needed
   std::string skipped;  // why it was not made
   double seconds = 0;
@@ -68,7 +68,7 @@ Result<MergedDelta> merge_versions(const Chain& chain, uint64_t base, uint64_t v
 struct AnchorReport {
   std::string run;
   uint64_t version = 0;
-  bool made = false;  // false: it was stored whole already, every byte of it checked
+  bool written = false;  // false: it was stored whole already, every byte of it checked
   uint64_t bytes = 0, num_files = 0;
   double seconds = 0;
 };

@@ -61,7 +61,7 @@ struct PublishTensor {
   // says which memory read() writes to; on a GPU it is asked for all of the tensor at once, and
   // must have written it when it returns. What it fails with, publish() fails with, and nothing is
   // committed.
-  std::shared_ptr<const Body> made = {};
+  std::shared_ptr<const Body> computed = {};
 };
 
 // What the snapshot takes.

@@ -230,7 +230,7 @@ class Demo {
         const Json json,
         deltawire_json(with_store({"compact", store_, "--span", std::to_string(options_.steps)})));
     for (const Json& merged : json.at("merged")) {
-      if (!merged.at("made").get<bool>()) continue;
+      if (!merged.at("written").get<bool>()) continue;
       tell(fmt::format("chain      {} deltas merged into one: {} instead of {}", options_.steps,
                        human_bytes(merged.at("bytes").get<double>()),
                        human_bytes(merged.at("separate_bytes").get<double>())));

@@ -13,7 +13,7 @@
 #include "device/fp8.h"
 #include "device/whole.h"
 #include "kernels/fp8_block.h"
-#include "publish/made_room.h"
+#include "publish/computed_tensors.h"
 #include "tensor/text.h"
 #include "tensors.h"
 
@@ -216,7 +216,7 @@ Tensor fp8_on_gpu(const Tensor& weights, const Tensor& scales, std::string name,
     drop(&own);
   });
   tensor.memory = Memory::kCuda;
-  tensor.computed = std::make_shared<Fp8Made>(
+  tensor.computed = std::make_shared<ComputedFp8>(
       cuda::Fp8Weights{matrix, reinterpret_cast<float*>(scales.bytes.data())}, std::move(owner));
   return tensor;
 }

@@ -193,7 +193,7 @@ Report to_python(const CompactReport& report) {
   for (const MergedDelta& one : report.merged) {
     Report item;
     DW_FIELDS(item, one, base, version, bytes, separate_bytes, skipped);
-    item["written"] = one.made;
+    item["written"] = one.written;
     merged.append(item);
   }
   Report out;
@@ -205,7 +205,7 @@ Report to_python(const CompactReport& report) {
 Report to_python(const AnchorReport& report) {
   Report out;
   DW_FIELDS(out, report, version, bytes, num_files, seconds);
-  out["written"] = report.made;
+  out["written"] = report.written;
   return out;
 }
 

@@ -75,13 +75,14 @@ Result<Choice> encode_whole_array(Layout layout, Bytes array, bool raw, ThreadPo
   return choice;
 }
 
-Result<std::optional<Encoded>> encode_unsteady(Layout layout, Bytes old_bytes, Bytes new_bytes,
-                                               const Hashers& hashers, const Unsteady& unsteady,
-                                               bool only_tight, ThreadPool* pool) {
+Result<std::optional<Encoded>> encode_changing(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                               const Hashers& hashers,
+                                               const ChangingArrays& changing, bool only_tight,
+                                               ThreadPool* pool) {
   std::optional<Encoded> made;
   if (new_bytes.size() / layout.width <= size_t{1} << tight::kBlockLog2) return made;
   DW_ASSIGN_OR_RETURN(made,
-                      encode_tight_unsteady(layout, old_bytes, new_bytes, hashers, unsteady, pool));
+                      encode_tight_changing(layout, old_bytes, new_bytes, hashers, changing, pool));
   if (!only_tight && (gaps_may_be_smaller(made->num_changed, made->payload.size(), layout) ||
                       adaptive_may_be_smaller(made->num_changed, layout) ||
                       made->payload.size() >= new_bytes.size())) {

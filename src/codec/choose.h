@@ -32,8 +32,9 @@ Result<Choice> encode_whole_array(Layout layout, Bytes array, bool raw, ThreadPo
 // The same of arrays that others may write to. None: another codec than `tight` may do better,
 // or there are too few blocks to be worth it; what hashers and sums were fed is then of no use.
 // Make a copy of all and encode that.
-Result<std::optional<Encoded>> encode_unsteady(Layout layout, Bytes old_bytes, Bytes new_bytes,
-                                               const Hashers& hashers, const Unsteady& unsteady,
-                                               bool only_tight, ThreadPool* pool);
+Result<std::optional<Encoded>> encode_changing(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                               const Hashers& hashers,
+                                               const ChangingArrays& changing, bool only_tight,
+                                               ThreadPool* pool);
 
 }  // namespace deltawire

@@ -52,7 +52,7 @@ struct Hashers {
 
 // Arrays that others may write to while they are encoded. Each block of such an array is copied
 // once, and what is coded and hashed is the copy.
-struct Unsteady {
+struct ChangingArrays {
   bool old_bytes = false, new_bytes = false;
   // Set: adds what the arrays are worth as the bytes from `begin` on of a larger one.
   SharedSums* old_sums = nullptr;
@@ -103,8 +103,8 @@ const Codec& adaptive_codec() noexcept;
 
 // `tight` of arrays of more than one block that others may write to. Payloads are
 // those that tight_codec() would make of the copies.
-Result<Encoded> encode_tight_unsteady(Layout layout, Bytes old_bytes, Bytes new_bytes,
-                                      const Hashers& hashers, const Unsteady& unsteady,
+Result<Encoded> encode_tight_changing(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                      const Hashers& hashers, const ChangingArrays& changing,
                                       ThreadPool* pool);
 
 }  // namespace deltawire

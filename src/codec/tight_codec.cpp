@@ -25,17 +25,17 @@ template <class T>
 class Encoder {
  public:
   Encoder(Layout layout, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool, Hashers hashers,
-          const Unsteady& unsteady)
+          const ChangingArrays& changing)
       : layout_(layout),
         old_(old_bytes),
         new_(new_bytes),
         pool_(pool),
         hashers_(hashers),
-        unsteady_(unsteady),
+        changing_(changing),
         n_(old_bytes.size() / sizeof(T)) {}
 
   Result<Encoded> run() {
-    const KeyStats keys = sample_keys(layout_, old_, new_, unsteady_.any());
+    const KeyStats keys = sample_keys(layout_, old_, new_, changing_.any());
     DW_ASSIGN_OR_RETURN(Encoded best, encode_fitted(keys));
     hashers_ = {};  // they have seen it all
     // Where tables could cost more than they save, the model without any gets its chance.
@@ -58,10 +58,10 @@ class Encoder {
   void collect(const KeySplit& split, size_t block, BlockChanges<T>* out) const {
     const size_t at = block_start(block) * sizeof(T), size = block_size(block) * sizeof(T);
     Bytes before = old_.subspan(at, size), after = new_.subspan(at, size);
-    if (unsteady_.any()) {
+    if (changing_.any()) {
       BlockCopies& copies = thread_scratch<BlockCopies>();
-      if (unsteady_.old_bytes) before = copy_of(before, &copies.old_bytes);
-      if (unsteady_.new_bytes) after = copy_of(after, &copies.new_bytes);
+      if (changing_.old_bytes) before = copy_of(before, &copies.old_bytes);
+      if (changing_.new_bytes) after = copy_of(after, &copies.new_bytes);
       hash_copies(before, after, at);
     }
     encode_ops<T>().collect(split, before.data(), after.data(), block_size(block),
@@ -80,13 +80,13 @@ class Encoder {
   void hash_copies(Bytes before, Bytes after, size_t at) const {
     if (hashers_.old_bytes != nullptr) hashers_.old_bytes->update_at(before, at);
     if (hashers_.new_bytes != nullptr) hashers_.new_bytes->update_at(after, at);
-    if (unsteady_.old_sums != nullptr) unsteady_.old_sums->add(before, unsteady_.begin + at);
-    if (unsteady_.new_sums != nullptr) unsteady_.new_sums->add(after, unsteady_.begin + at);
+    if (changing_.old_sums != nullptr) changing_.old_sums->add(before, changing_.begin + at);
+    if (changing_.new_sums != nullptr) changing_.new_sums->add(after, changing_.begin + at);
   }
 
   // A block that has just been scanned is still in cache.
   void update_hashers(size_t block) const {
-    if (unsteady_.any()) return;  // done
+    if (changing_.any()) return;  // done
     const size_t at = block_start(block) * sizeof(T), size = block_size(block) * sizeof(T);
     if (hashers_.old_bytes != nullptr) hashers_.old_bytes->update_at(old_.subspan(at, size), at);
     if (hashers_.new_bytes != nullptr) hashers_.new_bytes->update_at(new_.subspan(at, size), at);
@@ -155,7 +155,7 @@ class Encoder {
             update_hashers(block);
             const size_t next_byte = (block_start(block) + block_size(block)) * sizeof(T);
             Prefetcher ahead;
-            if (!unsteady_.any()) {
+            if (!changing_.any()) {
               ahead = Prefetcher(old_.data() + next_byte, old_.data() + end_byte,
                                  new_.data() + next_byte);
             }
@@ -186,7 +186,7 @@ class Encoder {
   const Bytes old_, new_;
   ThreadPool* const pool_;
   Hashers hashers_;
-  const Unsteady unsteady_;
+  const ChangingArrays changing_;
   const size_t n_;
 };
 
@@ -236,12 +236,12 @@ class TightCodec final : public Codec {
 
   static Result<Encoded> encode_blocks(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                        ThreadPool* pool, const Hashers& hashers,
-                                       const Unsteady& unsteady) {
+                                       const ChangingArrays& changing) {
     DW_RETURN_IF_ERROR(check_arrays(layout, old_bytes, new_bytes));
     if (old_bytes.empty()) return Encoded{};
     return with_element(layout.width, [&](auto element) {
       return tight::Encoder<decltype(element)>(layout, old_bytes, new_bytes, pool, hashers,
-                                               unsteady)
+                                               changing)
           .run();
     });
   }
@@ -264,10 +264,10 @@ class TightCodec final : public Codec {
 
 }  // namespace
 
-Result<Encoded> encode_tight_unsteady(Layout layout, Bytes old_bytes, Bytes new_bytes,
-                                      const Hashers& hashers, const Unsteady& unsteady,
+Result<Encoded> encode_tight_changing(Layout layout, Bytes old_bytes, Bytes new_bytes,
+                                      const Hashers& hashers, const ChangingArrays& changing,
                                       ThreadPool* pool) {
-  return TightCodec::encode_blocks(layout, old_bytes, new_bytes, pool, hashers, unsteady);
+  return TightCodec::encode_blocks(layout, old_bytes, new_bytes, pool, hashers, changing);
 }
 
 const Codec& tight_codec() noexcept {

@@ -57,15 +57,15 @@ Result<std::optional<Choice>> encode_by_blocks(const EncodeItem& item, const Cod
   if (!fits) return choice;
   Hasher old_hasher(DigestKind::kSum128), new_hasher(DigestKind::kSum128);
   SharedSums old_sums, new_sums;
-  Unsteady unsteady{copy_old, true, nullptr, nullptr, item.begin};
+  ChangingArrays changing{copy_old, true, nullptr, nullptr, item.begin};
   if (item.summed) {
-    if (hash_old) unsteady.old_sums = &old_sums;
-    unsteady.new_sums = &new_sums;
+    if (hash_old) changing.old_sums = &old_sums;
+    changing.new_sums = &new_sums;
   }
   DW_ASSIGN_OR_RETURN(
       std::optional<Encoded> encoded,
-      encode_unsteady(layout_of(item.change.dtype), item.change.old_bytes, item.change.new_bytes,
-                      {hash_old ? &old_hasher : nullptr, &new_hasher}, unsteady, only_tight, pool));
+      encode_changing(layout_of(item.change.dtype), item.change.old_bytes, item.change.new_bytes,
+                      {hash_old ? &old_hasher : nullptr, &new_hasher}, changing, only_tight, pool));
   if (!encoded) return choice;
   out->entry.new_digest = new_hasher.finish();
   if (hash_old) out->old_digest = old_hasher.finish();

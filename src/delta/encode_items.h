@@ -28,10 +28,12 @@ struct EncodeItem {
   uint64_t begin = 0;
   // A slice of a larger array, whose digest comes of its slices' sums.
   bool summed = false;
-  uint64_t made_bytes = 0;      // where there are no new bytes but those contents: how many
+  uint64_t computed_bytes = 0;  // where there are no new bytes but those contents: how many
   bool wants_box_sums = false;  // what a box adds to its tensor, if it changed or is summed
 
-  uint64_t size_bytes() const { return made_bytes != 0 ? made_bytes : change.new_bytes.size(); }
+  uint64_t size_bytes() const {
+    return computed_bytes != 0 ? computed_bytes : change.new_bytes.size();
+  }
 };
 
 struct EncodedItem {

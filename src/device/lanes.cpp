@@ -112,7 +112,7 @@ class Lanes::Call {
       if (status.code() != Code::kOutOfMemory) return status;
     }
     // An array that is too large, or has too many changes. No more than two at a time come here.
-    const SharedRoom::Part part = stage_.take(sizes_.large);
+    const SharedScratch::Part part = stage_.take(sizes_.large);
     strand.workspace.borrow(part.memory());
     const Lane lane{&strand.workspace, &strand.pool, part.memory().size(), false};
     return settled(strand,
@@ -131,7 +131,7 @@ class Lanes::Call {
     uint8_t* const work = memory_ + sizes_.stage + number * sizes_.work;
     strand.workspace.borrow({work, sizes_.work});
     std::vector<DevicePair> pairs(group.pairs.begin(), group.pairs.end());
-    const SharedRoom::Part part = stage_.try_take(group.stage_bytes);
+    const SharedScratch::Part part = stage_.try_take(group.stage_bytes);
     return settled(strand, [&]() -> Status {
       if (part.has_room()) DW_RETURN_IF_ERROR(bring(pairs, part.memory().data(), strand));
       const Lane lane{&strand.workspace, &strand.pool, sizes_.work, true};
@@ -172,7 +172,7 @@ class Lanes::Call {
   const LaneSizes& sizes_;
   uint8_t* const memory_;
   const Encode& encode_;
-  SharedRoom stage_;
+  SharedScratch stage_;
   std::mutex bus_;
 };
 

@@ -16,7 +16,7 @@
 
 #include "codec/cuda/device_codec.h"
 #include "codec/cuda/workspace.h"
-#include "device/shared_room.h"
+#include "device/shared_scratch.h"
 
 namespace deltawire::cuda {
 

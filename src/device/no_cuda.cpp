@@ -48,7 +48,7 @@ Status code_whole_array(const Context&, const Contents&, size_t,
                         std::span<const exponents::BlockPlan>, MutableBytes, Stream) {
   return absent();
 }
-Status DeviceRoom::reserve(const Context&, uint64_t) { return absent(); }
+Status DeviceBuffer::reserve(const Context&, uint64_t) { return absent(); }
 Status copy_there(void*, const void*, uint64_t, Stream) { return absent(); }
 Result<std::vector<Fp8Outcome>> quantise_fp8(std::span<const Fp8Task>, Fp8Digests, Stream) {
   return absent();

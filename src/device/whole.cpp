@@ -7,7 +7,7 @@
 
 namespace deltawire::cuda {
 
-Status DeviceRoom::reserve(const Context& context, uint64_t num_bytes) {
+Status DeviceBuffer::reserve(const Context& context, uint64_t num_bytes) {
   if (num_bytes <= size()) return {};
   memory_ = nullptr;  // first, so that both need not fit
   size_ = 0;

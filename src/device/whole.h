@@ -16,7 +16,7 @@ namespace deltawire::cuda {
 // Room on a device for arrays that are made for a while. A build without CUDA says Unsupported.
 
 // Memory of a context's device, used again and again. It only grows.
-class DeviceRoom {
+class DeviceBuffer {
  public:
   // What it held is gone. No stream may still work on it.
   Status reserve(const Context& context, uint64_t num_bytes);

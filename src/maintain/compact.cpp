@@ -169,8 +169,8 @@ class Compaction {
     DW_SYNC_POINT("compact: parts put");
     DW_ASSIGN_OR_RETURN(const EnsuredHop ensured,
                         ensure_hop(chain_, &from->record, to->record, stream.parts()));
-    merged.made = ensured == EnsuredHop::kAdded;
-    if (!merged.made) {
+    merged.written = ensured == EnsuredHop::kAdded;
+    if (!merged.written) {
       stream.abandon();
       merged.skipped = "another made it meanwhile";
     }

@@ -116,7 +116,7 @@ Result<AnchorReport> make_anchor(const Chain& chain, std::optional<uint64_t> ver
     };
     DW_ASSIGN_OR_RETURN(report.bytes, add_anchor(chain, record, std::move(files), *sides, clock,
                                                  options.progress, prove, true));
-    report.made = true;
+    report.written = true;
     for (const HopName& name : damaged) {
       if (name.bytes != report.bytes) DW_RETURN_IF_ERROR(store->remove(hop_name(name)));
     }

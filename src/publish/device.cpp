@@ -5,8 +5,8 @@
 
 #include "device/whole.h"
 #include "format/layout.h"
+#include "publish/computed_tensors.h"
 #include "publish/device_bodies.h"
-#include "publish/made_room.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -14,8 +14,8 @@ namespace {
 
 constexpr uint64_t kMostSpareBytes = uint64_t{512} << 20;  // of payloads, from publish to publish
 
-std::vector<MadeRoom::Wanted> wanted_of(std::span<const PublishTensor* const> tensors) {
-  std::vector<MadeRoom::Wanted> all;
+std::vector<ComputedTensors::Wanted> wanted_of(std::span<const PublishTensor* const> tensors) {
+  std::vector<ComputedTensors::Wanted> all;
   for (const PublishTensor* tensor : tensors) all.push_back({tensor});
   return all;
 }
@@ -78,14 +78,14 @@ Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(Bytes con
 
 Result<std::vector<cuda::Coded>> PublishDevice::encode(const std::string& codec,
                                                        std::span<const Comparison> items) {
-  std::vector<MadeRoom::Wanted> wanted;
+  std::vector<ComputedTensors::Wanted> wanted;
   std::vector<cuda::Coded> all;
   const std::lock_guard lock(mutex_);
   for (const Comparison& item : items) {
     wanted.push_back({item.after, snapshot_.data(item.before->slot_)});
   }
   DW_RETURN_IF_ERROR(room_.for_windows(
-      wanted, [&](size_t first, const std::vector<MadeRoom::There>& there) -> Status {
+      wanted, [&](size_t first, const std::vector<ComputedTensors::There>& there) -> Status {
         std::vector<cuda::DeviceSnapshot::Change> changes;
         for (size_t i = 0; i < there.size(); ++i) {
           changes.push_back(
@@ -126,7 +126,7 @@ Status PublishDevice::look_at_fp8(std::span<const PublishTensor* const> tensors,
   std::vector<cuda::Fp8Task> tasks;
   std::vector<size_t> at;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const cuda::Fp8Weights* const fp8 = fp8_of(tensors[i]->made.get());
+    const cuda::Fp8Weights* const fp8 = fp8_of(tensors[i]->computed.get());
     if (fp8 == nullptr || !fp8->matrix.has_whole_words()) {
       others->push_back(i);
       continue;
@@ -155,10 +155,10 @@ Result<std::vector<Digest>> PublishDevice::replace(std::span<const Comparison> i
     slots.push_back(snapshot_.data(item.before->slot_));
   }
   DW_RETURN_IF_ERROR(look_at_fp8(tensors, slots, &all, &others));
-  std::vector<MadeRoom::Wanted> wanted;
+  std::vector<ComputedTensors::Wanted> wanted;
   for (const size_t i : others) wanted.push_back({tensors[i]});
   DW_RETURN_IF_ERROR(room_.for_windows(
-      wanted, [&](size_t first, const std::vector<MadeRoom::There>& there) -> Status {
+      wanted, [&](size_t first, const std::vector<ComputedTensors::There>& there) -> Status {
         std::vector<cuda::DeviceSnapshot::Change> changes;
         for (size_t k = 0; k < there.size(); ++k) {
           changes.push_back({items[others[first + k]].before->slot_, array_of(there[k].tensor)});
@@ -175,12 +175,12 @@ Result<std::vector<Digest>> PublishDevice::digests(std::span<const PublishTensor
   std::vector<size_t> others;
   const std::lock_guard lock(mutex_);
   DW_RETURN_IF_ERROR(look_at_fp8(tensors, {}, &all, &others));
-  std::vector<MadeRoom::Wanted> wanted;
+  std::vector<ComputedTensors::Wanted> wanted;
   for (const size_t i : others) wanted.push_back({tensors[i]});
   DW_RETURN_IF_ERROR(room_.for_windows(
-      wanted, [&](size_t first, const std::vector<MadeRoom::There>& there) -> Status {
+      wanted, [&](size_t first, const std::vector<ComputedTensors::There>& there) -> Status {
         std::vector<cuda::Contents> contents;
-        for (const MadeRoom::There& one : there) contents.push_back(contents_of(one.tensor));
+        for (const ComputedTensors::There& one : there) contents.push_back(contents_of(one.tensor));
         DW_ASSIGN_OR_RETURN(const std::vector<Digest> some, context_.digests(contents, stream_));
         for (size_t k = 0; k < some.size(); ++k) all[others[first + k]] = some[k];
         return {};
@@ -199,9 +199,9 @@ Result<std::vector<Sums>> PublishDevice::sums(std::span<const PublishTensor* con
   std::vector<Sums> all;
   const std::lock_guard lock(mutex_);
   DW_RETURN_IF_ERROR(room_.for_windows(
-      wanted_of(tensors), [&](size_t, const std::vector<MadeRoom::There>& there) -> Status {
+      wanted_of(tensors), [&](size_t, const std::vector<ComputedTensors::There>& there) -> Status {
         std::vector<cuda::BoxContents> boxes;
-        for (const MadeRoom::There& one : there) {
+        for (const ComputedTensors::There& one : there) {
           boxes.push_back({contents_of(one.tensor), one.tensor.view.shape, one.tensor.box});
         }
         DW_ASSIGN_OR_RETURN(std::vector<Sums> some, context_.sums(boxes, stream_));

@@ -11,9 +11,9 @@
 #include "deltawire/store.h"
 #include "device/cuda.h"
 #include "publish/coded_array.h"
+#include "publish/computed_tensors.h"
 #include "publish/fetched_pieces.h"
 #include "publish/kept_changes.h"
-#include "publish/made_room.h"
 
 namespace deltawire {
 
@@ -93,7 +93,7 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
   std::mutex mutex_;
   cuda::Context context_;
   cuda::DeviceSnapshot snapshot_;
-  MadeRoom room_;
+  ComputedTensors room_;
   FetchedPieces pieces_;
   const cuda::Stream stream_;
   const bool pinned_;

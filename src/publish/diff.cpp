@@ -61,14 +61,15 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     }
     DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.snapshot.find(view, tensor.box));
     EncodeItem item;
-    const bool made = is_made(tensor);
-    item.change = {view.name, view.dtype, view.shape, tensor.box, {}, made ? Bytes() : view.bytes};
+    const bool computed = is_computed(tensor);
+    item.change = {view.name,  view.dtype, view.shape,
+                   tensor.box, {},         computed ? Bytes() : view.bytes};
     item.comparable = old.has_value();
     if (!old) {
       if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(view.name);
       work->begin_piece(1);
       item.new_contents = steady(view.name, published_body(tensor));
-      if (made) item.made_bytes = published_bytes(tensor);
+      if (computed) item.computed_bytes = published_bytes(tensor);
       work->items.push_back(std::move(item));
       work->piece_of.push_back(piece);
       work->begin.push_back(0);
@@ -80,11 +81,11 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     if (slices.size() != 1) {
       item.summed = true;
       work->sums.back().emplace();
-      if (made) item.new_contents = published_body(tensor);
-    } else if (made) {
+      if (computed) item.new_contents = published_body(tensor);
+    } else if (computed) {
       item.new_contents = work->new_contents.back() = steady(view.name, published_body(tensor));
     }
-    if (slices.size() == 1 && !made && !is_known(job, tensor)) {
+    if (slices.size() == 1 && !computed && !is_known(job, tensor)) {
       // Unchanged, it is what the snapshot has, which nobody writes to meanwhile.
       work->new_contents.back() = std::make_shared<MemoryBody>(old->bytes);
     }
@@ -93,8 +94,8 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       own.change.box = slice.box;
       own.begin = slice.begin;
       own.change.old_bytes = old->bytes.subspan(slice.begin, slice.size_bytes);
-      if (made) {
-        own.made_bytes = slice.size_bytes;
+      if (computed) {
+        own.computed_bytes = slice.size_bytes;
       } else {
         own.change.new_bytes = view.bytes.subspan(slice.begin, slice.size_bytes);
       }
@@ -120,8 +121,8 @@ Status check_source(const PublishTensor& tensor) {
                                : "; F64, F32, F16 and BF16 can, as BF16, F16 or F32"));
 }
 
-Status check_made(const PublishTensor& tensor) {
-  if (!tensor.made) return {};
+Status check_computed(const PublishTensor& tensor) {
+  if (!tensor.computed) return {};
   if (!tensor.view.bytes.empty() || tensor.source) {
     return invalid_argument("is made as it is published, and has bytes too");
   }
@@ -230,17 +231,17 @@ Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> 
     }
     DW_RETURN_IF_ERROR(check_box(tensor.box, view.dtype, view.shape).at(place));
     DW_RETURN_IF_ERROR(check_source(tensor).at(place));
-    DW_RETURN_IF_ERROR(check_made(tensor).at(place));
+    DW_RETURN_IF_ERROR(check_computed(tensor).at(place));
     const Result<uint64_t> size =
         tensor_size_bytes(tensor.source.value_or(view.dtype), box_shape(tensor.box, view.shape));
     if (!size.ok()) return Status(size.status()).at(place);
-    const uint64_t given = tensor.made ? tensor.made->size() : view.bytes.size();
+    const uint64_t given = tensor.computed ? tensor.computed->size() : view.bytes.size();
     if (given != *size) {
       return invalid_argument(place + ": expected " + std::to_string(*size) + " bytes, got " +
                               std::to_string(given));
     }
     checked.push_back(tensor);
-    if (*size == 0) checked.back().made = nullptr;  // nothing to ask for
+    if (*size == 0) checked.back().computed = nullptr;  // nothing to ask for
     checked.back().box = normalise_box(tensor.box, view.shape);
   }
   return checked;
@@ -297,7 +298,7 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
     Payload payload = Payload::own(std::move(outcome.payload));
     if (!item.comparable) {  // was hashed as it is; here it gets its payload
       const bool stream =
-          !job.keep && item.made_bytes == 0 && item.size_bytes() > shares.item_bytes;
+          !job.keep && item.computed_bytes == 0 && item.size_bytes() > shares.item_bytes;
       DW_ASSIGN_OR_RETURN(
           payload, new_tensor_payload(item, job.options.codec, stream, pool, &outcome.entry));
     }

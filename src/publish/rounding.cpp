@@ -81,16 +81,16 @@ bool can_round(DType from, DType to) {
          is_one_of(to, {DType::kBF16, DType::kF16, DType::kF32});
 }
 
-bool is_made(const PublishTensor& tensor) {
-  return tensor.made != nullptr ||
+bool is_computed(const PublishTensor& tensor) {
+  return tensor.computed != nullptr ||
          (!on_device(tensor) && tensor.source && *tensor.source != tensor.view.dtype);
 }
 
 Status read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes out) {
   if (out.empty()) return {};
-  if (tensor.made) return tensor.made->read(offset, out);
+  if (tensor.computed) return tensor.computed->read(offset, out);
   const uint8_t* const data = tensor.view.bytes.data();
-  if (!is_made(tensor)) {
+  if (!is_computed(tensor)) {
     std::memcpy(out.data(), data + offset, out.size());
     return {};
   }
@@ -113,7 +113,7 @@ Status read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes
 }
 
 Result<Digest> published_digest(const PublishTensor& tensor) {
-  if (!is_made(tensor)) return digest_of(DigestKind::kSum128, tensor.view.bytes);
+  if (!is_computed(tensor)) return digest_of(DigestKind::kSum128, tensor.view.bytes);
   Hasher hasher(DigestKind::kSum128);
   const uint64_t size = published_bytes(tensor);
   std::vector<uint8_t> piece;
@@ -126,8 +126,8 @@ Result<Digest> published_digest(const PublishTensor& tensor) {
 }
 
 std::shared_ptr<const Body> published_body(const PublishTensor& tensor) {
-  if (tensor.made) return tensor.made;
-  if (is_made(tensor)) return std::make_shared<RoundingBody>(tensor);
+  if (tensor.computed) return tensor.computed;
+  if (is_computed(tensor)) return std::make_shared<RoundingBody>(tensor);
   return std::make_shared<MemoryBody>(tensor.view.bytes);
 }
 

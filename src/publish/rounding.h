@@ -18,7 +18,7 @@ bool can_round(DType from, DType to);
 
 // Whether what is published is not there as bytes: the caller makes it, or the tensor is on the
 // host and of another dtype.
-bool is_made(const PublishTensor& tensor);
+bool is_computed(const PublishTensor& tensor);
 
 // The tensor's bytes as they are published, from `offset` on. On the host.
 Status read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes out);

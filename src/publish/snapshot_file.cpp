@@ -130,7 +130,7 @@ Result<bool> FileSnapshot::overwrite_with(const Advance& next) {
   for (size_t i = 0; i < next.tensors.size(); ++i) {
     const PublishTensor& tensor = next.tensors[i];
     if (!next.pieces[i].changed) continue;
-    if (!tensor.box.whole() || on_device(tensor) || is_made(tensor)) return false;
+    if (!tensor.box.whole() || on_device(tensor) || is_computed(tensor)) return false;
     changed.push_back({tensor.view, next.pieces[i].num_changed});
   }
   return overwrite(&*replica_, next.version, changed);

@@ -157,7 +157,7 @@ Status MemorySnapshot::advance_tensor(const PublishTensor& tensor, bool changed,
     return {};
   }
   const Bytes bytes = tensor.view.bytes;
-  if (is_made(tensor)) {
+  if (is_computed(tensor)) {
     if (!piece->held) DW_RETURN_IF_ERROR(piece->allocate(published_bytes(tensor)));
     return copy_made(tensor, piece->bytes, pool_);
   }

@@ -245,7 +245,7 @@ Status FileSink::sync_files(const fs::path& folder, const std::vector<std::strin
 }
 
 // Of the weights that the step brings.
-Result<FileStamps> FileSink::stamp_made(const fs::path& files) const {
+Result<FileStamps> FileSink::stamp_written(const fs::path& files) const {
   if (files != files_folder()) return stamps_;  // only a link moves
   std::vector<std::string> names = record_.weights;
   if (record_.kind != JournalKind::kSwitch) {
@@ -276,7 +276,7 @@ Status FileSink::write_journal(const fs::path& files) {
     DW_SYNC_POINT("replica: new files on disk");
     DW_ASSIGN_OR_RETURN(const FileStamp stamp, stamp_of(files));
     record_.inode = stamp.inode;
-    DW_ASSIGN_OR_RETURN(pending.made, stamp_made(files));
+    DW_ASSIGN_OR_RETURN(pending.written_files, stamp_written(files));
   }
   DW_ASSIGN_OR_RETURN(const std::string text, serialise_journal_record(record_));
   DW_RETURN_IF_ERROR(write_text_file(folder / kJournalRecordName, text));
@@ -288,7 +288,8 @@ Status FileSink::write_journal(const fs::path& files) {
   // Files that stay where they are.
   for (const std::string& name : record_.weights) {
     const auto held = stamps_.find(name);
-    if (!attempt_.route.from_whole && held != stamps_.end() && !pending.made.contains(name)) {
+    if (!attempt_.route.from_whole && held != stamps_.end() &&
+        !pending.written_files.contains(name)) {
       pending.held.insert(*held);
     }
   }

@@ -56,7 +56,7 @@ class FileSink final : public CatchUpSink {
   // file_sink.cpp
   Status place_sides();
   Status sync_files(const std::filesystem::path& folder, const std::vector<std::string>& names);
-  Result<FileStamps> stamp_made(const std::filesystem::path& files) const;
+  Result<FileStamps> stamp_written(const std::filesystem::path& files) const;
   void name_version(JournalRecord* record) const;
   Status write_journal(const std::filesystem::path& files);
 

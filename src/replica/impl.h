@@ -37,9 +37,9 @@ struct ReplicaCore : ReplicaBase {
   struct Pending {
     JournalRecord record;
     std::optional<OpenPatch> patch;
-    bool resumed = false;  // the unfinished journal: nothing is known of its files
-    FileStamps held;       // of the files that it rests on, when they were read
-    FileStamps made;       // of the files that it brings
+    bool resumed = false;      // the unfinished journal: nothing is known of its files
+    FileStamps held;           // of the files that it rests on, when they were read
+    FileStamps written_files;  // of the files that it brings
     PullReport report;
   };
   std::optional<Pending> pending;

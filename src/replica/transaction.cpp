@@ -57,7 +57,7 @@ FileStamps ReplicaCore::stamps_after(const Pending& step,
   if (files) {
     for (const auto& [name, patched] : files->stamps()) left[name] = patched;
   }
-  for (const auto& [name, made] : step.made) {
+  for (const auto& [name, made] : step.written_files) {
     left[name] = made;
     if (step.record.kind != JournalKind::kFiles) continue;
     const Result<FileStamp> now = stamp_of(layout.root / name);

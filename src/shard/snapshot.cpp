@@ -15,7 +15,7 @@ namespace {
 // Of the snapshot's size, unless the caller says otherwise: at 1.2 % a version that is three ago.
 constexpr uint64_t kHistoryShare = 8;
 
-Status unsteady(const std::string& where) {
+Status changing(const std::string& where) {
   return io_error(where + " changed while it was sent; the next version comes whole");
 }
 
@@ -88,13 +88,13 @@ void Snapshot::note(size_t edge, const Item& item, const std::optional<Digest>& 
   Entry& entry = entries_[entry_of_[edge][item.move]];
   Part& part = entry.parts[part_in(entry, item)];
   // Also when one edge found it as it was and another changed: the first's receiver has the old.
-  if (part.is_seen && part.noted != digest) unsteady_ = true;
+  if (part.is_seen && part.noted != digest) changing_ = true;
   part.noted = digest;
   part.is_seen = true;
 }
 
 void Snapshot::forget_notes() {
-  unsteady_ = false;
+  changing_ = false;
   for (Entry& entry : entries_) {
     for (Part& part : entry.parts) {
       part.is_seen = false;
@@ -110,7 +110,7 @@ Status Snapshot::advance_part(const ShardPlan& plan, const ReadShard& read, cons
   const MutableBytes room(entry.bytes.get() + part.begin, part.size_bytes);
   std::vector<uint8_t> contents(part.size_bytes);
   DW_RETURN_IF_ERROR(read(tensor, part.box, contents).at(place));
-  if (part.noted && digest_of(DigestKind::kSum128, contents) != *part.noted) return unsteady(place);
+  if (part.noted && digest_of(DigestKind::kSum128, contents) != *part.noted) return changing(place);
   if (step != nullptr) step->note(part.number, layout_of(tensor.dtype).width, contents, room);
   std::copy(contents.begin(), contents.end(), room.begin());
   return {};
@@ -131,7 +131,7 @@ Status Snapshot::advance(const ShardPlan& plan, const ReadShard& read, uint64_t 
   Status advanced = parallel_try("snapshot", pool, changed.size(), [&](size_t i, unsigned) {
     return advance_part(plan, read, *changed[i].first, *changed[i].second, step ? &*step : nullptr);
   });
-  if (advanced.ok() && unsteady_) advanced = unsteady("a tensor");
+  if (advanced.ok() && changing_) advanced = changing("a tensor");
   if (!advanced.ok() || !step) history_.clear();
   DW_RETURN_IF_ERROR(advanced);
   if (step) history_.add(&*step);

@@ -62,7 +62,7 @@ class Snapshot {
   uint64_t state_ = 0, size_bytes_ = 0;
   size_t num_parts_ = 0;
   History history_;
-  bool unsteady_ = false;  // an item was found to be two things
+  bool changing_ = false;  // an item was found to be two things
 };
 
 }  // namespace deltawire::shard

@@ -13,7 +13,7 @@ using Group = std::vector<std::unique_ptr<Carrier>>;
 using Buffer = std::vector<uint8_t>;
 
 // What rank `from` sends to `to` in round `round`: both ends can make it.
-Buffer made_bytes(size_t size, uint64_t seed) {
+Buffer computed_bytes(size_t size, uint64_t seed) {
   Buffer bytes(size);
   std::mt19937_64 random(seed);
   for (size_t i = 0; i < size; i += 4096) bytes[i] = uint8_t(random());
@@ -63,12 +63,12 @@ void play(Carrier& carrier, const Round& round) {
   for (unsigned other = 0; other < carrier.size(); ++other) {
     const auto& out = round.sizes[own][other];
     for (size_t i = 0; i < out.size(); ++i) {
-      sent.push_back(made_bytes(out[i], span_seed(round, own, other, i)));
+      sent.push_back(computed_bytes(out[i], span_seed(round, own, other, i)));
       to.push_back({other, sent.back()});
     }
     const auto& in = round.sizes[other][own];
     for (size_t i = 0; i < in.size(); ++i) {
-      expected.push_back(made_bytes(in[i], span_seed(round, other, own, i)));
+      expected.push_back(computed_bytes(in[i], span_seed(round, other, own, i)));
       room.emplace_back(in[i]);
       from.push_back({other, room.back()});
     }
@@ -97,7 +97,7 @@ TEST(Exchange, BroadcastsFromEveryRoot) {
       for (const size_t bytes :
            {size_t{0}, size_t{1}, size_t{1000}, size_t{300000}, size_t{5} << 20}) {
         for (unsigned root = 0; root < size; ++root) {
-          const Buffer expected = made_bytes(bytes, bytes + root);
+          const Buffer expected = computed_bytes(bytes, bytes + root);
           Buffer own = carrier.rank() == root ? expected : Buffer(bytes);
           const Status status = carrier.broadcast(root, own, 60);
           ASSERT_TRUE(status.ok()) << status.to_string();

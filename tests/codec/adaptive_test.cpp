@@ -144,7 +144,7 @@ TEST(Adaptive, IsTriedForIntegersAndForFewBytes) {
 TEST(Adaptive, IsNotTriedWhereNothingChanges) {
   const std::vector<uint8_t> array(size_t{4} * 300'000, 0x37);
   Hasher before(DigestKind::kSum128), after(DigestKind::kSum128);
-  const auto made = encode_unsteady({4, 24, 0xff}, array, array, {&before, &after},
+  const auto made = encode_changing({4, 24, 0xff}, array, array, {&before, &after},
                                     {.new_bytes = true}, false, nullptr);
   ASSERT_TRUE(made.ok()) << made.status().to_string();
   ASSERT_TRUE(made->has_value());

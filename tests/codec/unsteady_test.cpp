@@ -41,7 +41,7 @@ struct Seen {
   std::optional<Encoded> encoded;
 
   Seen(Bytes before, Bytes after, bool old_too, ThreadPool* pool) {
-    auto made = encode_unsteady(kUnsteadyLayout, before, after, {&old_hasher, &new_hasher},
+    auto made = encode_changing(kUnsteadyLayout, before, after, {&old_hasher, &new_hasher},
                                 {old_too, true, &old_sums, &new_sums, kBegin}, true, pool);
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     encoded = std::move(*made);
@@ -76,7 +76,7 @@ TEST_P(UnsteadyTest, OfArraysThatStayItIsTheUsualPayload) {
 // 0: nothing changed. The next: none of the blocks that tables are fitted to has a change.
 INSTANTIATE_TEST_SUITE_P(Densities, UnsteadyTest, ::testing::Values(0.0, 0.00001, 0.01, 0.1));
 
-TEST(Unsteady, OneChangeInAnyBlockIsFound) {
+TEST(ChangingArrays, OneChangeInAnyBlockIsFound) {
   const std::vector<uint8_t> before = weights(size_t{5} << 18, 1);
   for (size_t block = 0; block < 5; ++block) {
     std::vector<uint8_t> after = before;
@@ -90,14 +90,14 @@ TEST(Unsteady, OneChangeInAnyBlockIsFound) {
   }
 }
 
-TEST(Unsteady, SmallOnesAreCopiedWhole) {
+TEST(ChangingArrays, SmallOnesAreCopiedWhole) {
   const std::vector<uint8_t> before = weights(size_t{1} << 18, 1);
   std::vector<uint8_t> after = before;
   step(&after, 0.01, 2);
   EXPECT_FALSE(Seen(before, after, true, nullptr).encoded);
 }
 
-TEST(Unsteady, WhatWasHashedIsWhatWasCoded) {
+TEST(ChangingArrays, WhatWasHashedIsWhatWasCoded) {
   const std::vector<uint8_t> before = weights(size_t{4} << 18, 1);
   std::vector<uint8_t> after = before;
   step(&after, 0.01, 2);

@@ -11,12 +11,12 @@
 namespace deltawire::cuda {
 namespace {
 
-TEST(SharedRoom, PartsAreApartAndGrowTogetherAgain) {
+TEST(SharedScratch, PartsAreApartAndGrowTogetherAgain) {
   std::vector<uint8_t> memory(10 * 256);
-  SharedRoom room(memory);
+  SharedScratch room(memory);
   EXPECT_FALSE(room.try_take(0).has_room());
   EXPECT_FALSE(room.try_take(10 * 256 + 1).has_room());
-  std::vector<SharedRoom::Part> parts;
+  std::vector<SharedScratch::Part> parts;
   for (size_t i = 0; i < 10; ++i) {
     parts.push_back(room.try_take(1 + i * 20));  // rounded up to 256
     ASSERT_TRUE(parts.back().has_room());
@@ -28,7 +28,7 @@ TEST(SharedRoom, PartsAreApartAndGrowTogetherAgain) {
   EXPECT_FALSE(room.try_take(257).has_room());
   parts[4].give_back();  // between two that are free
   {
-    const SharedRoom::Part three = room.try_take(3 * 256);
+    const SharedScratch::Part three = room.try_take(3 * 256);
     EXPECT_TRUE(three.has_room());
     EXPECT_EQ(three.memory().data(), memory.data() + 3 * 256);
   }
@@ -36,13 +36,13 @@ TEST(SharedRoom, PartsAreApartAndGrowTogetherAgain) {
   EXPECT_TRUE(room.try_take(10 * 256).has_room());
 }
 
-TEST(SharedRoom, ThreadsWaitForTheirPart) {
+TEST(SharedScratch, ThreadsWaitForTheirPart) {
   std::vector<uint8_t> memory(8 * 256);
-  SharedRoom room(memory);
+  SharedScratch room(memory);
   ThreadPool pool(4);
   std::atomic<uint64_t> wrong{0};
   pool.parallel_for(2000, [&](size_t i, unsigned worker) {
-    const SharedRoom::Part part = room.take((1 + i % 8) * 256);
+    const SharedScratch::Part part = room.take((1 + i % 8) * 256);
     for (uint8_t& byte : part.memory()) byte = uint8_t(worker);
     std::this_thread::yield();
     for (const uint8_t byte : part.memory()) wrong += byte != worker ? 1 : 0;

@@ -89,7 +89,7 @@ TEST_F(CompactTest, SpansAreMergedAndUsed) {
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   std::vector<std::pair<uint64_t, uint64_t>> spans;
   for (const MergedDelta& merged : report->merged) {
-    EXPECT_TRUE(merged.made) << merged.skipped;
+    EXPECT_TRUE(merged.written) << merged.skipped;
     EXPECT_FALSE(merged.alone);
     EXPECT_LT(merged.bytes, merged.separate_bytes);
     spans.emplace_back(merged.base, merged.version);
@@ -118,7 +118,7 @@ TEST_F(CompactTest, CodecsThatTellValuesAreMergedWithoutWeights) {
   store->before_get = nullptr;
   ASSERT_EQ(report->merged.size(), 1);
   EXPECT_TRUE(report->merged[0].alone);
-  EXPECT_TRUE(report->merged[0].made) << report->merged[0].skipped;
+  EXPECT_TRUE(report->merged[0].written) << report->merged[0].skipped;
   expect_one_hop(0, 4);
 }
 
@@ -131,7 +131,7 @@ TEST_F(CompactTest, CodecsThatTellDifferencesAreMergedWithWeights) {
     ASSERT_TRUE(report.ok()) << codec << ": " << report.status().to_string();
     ASSERT_EQ(report->merged.size(), 1);
     EXPECT_FALSE(report->merged[0].alone) << codec;
-    EXPECT_TRUE(report->merged[0].made) << codec << ": " << report->merged[0].skipped;
+    EXPECT_TRUE(report->merged[0].written) << codec << ": " << report->merged[0].skipped;
     expect_one_hop(0, 4);
     std::filesystem::remove_all(folder.path() / "replica-0-4");
   }
@@ -162,7 +162,7 @@ TEST_F(CompactTest, WhateverHappenedBetween) {
     make_chain(4, codec, upheave);
     const auto report = compact({4});
     ASSERT_TRUE(report.ok()) << report.status().to_string();
-    ASSERT_TRUE(report->merged[0].made) << report->merged[0].skipped;
+    ASSERT_TRUE(report->merged[0].written) << report->merged[0].skipped;
     EXPECT_EQ(report->merged[0].alone, std::string(codec) == "gaps");
     expect_one_hop(0, 4);
     std::filesystem::remove_all(folder.path() / "replica-0-4");
@@ -177,7 +177,7 @@ TEST_F(CompactTest, ChangesThatWereTakenBackAreNotTold) {
   });
   const auto report = compact({4});
   ASSERT_TRUE(report.ok());
-  ASSERT_TRUE(report->merged[0].made);
+  ASSERT_TRUE(report->merged[0].written);
   EXPECT_LT(report->merged[0].bytes, 1000);
   expect_one_hop(0, 4);
 }
@@ -189,7 +189,7 @@ TEST_F(CompactTest, WhatDoesNotPayIsNotAdded) {
   const auto report = compact({2}, "raw");
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   ASSERT_EQ(report->merged.size(), 1U);
-  EXPECT_FALSE(report->merged[0].made);
+  EXPECT_FALSE(report->merged[0].written);
   EXPECT_NE(report->merged[0].skipped, "");
   EXPECT_EQ(objects_of(*store, "").size(), before);
 }
@@ -230,15 +230,15 @@ TEST_F(CompactTest, AnAnchorCanBeMadeAfterwards) {
   work.folder = folder.path() / "work";
   const auto report = make_anchor(Chain::open(store).value(), 2, work);
   ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->made);
+  EXPECT_TRUE(report->written);
   EXPECT_EQ(report->version, 2);
   const auto plan = plan_catch_up(chain(), {}, 2);
   ASSERT_TRUE(plan.ok());
   ASSERT_EQ(plan->hops.size(), 1);
   EXPECT_EQ(plan->hops[0].kind, HopKind::kAnchor);
   EXPECT_TRUE(holds(store, 2, states[2]));
-  EXPECT_FALSE(make_anchor(Chain::open(store).value(), 2, work)->made);
-  EXPECT_FALSE(make_anchor(Chain::open(store).value(), 0, work)->made) << "the seed is one";
+  EXPECT_FALSE(make_anchor(Chain::open(store).value(), 2, work)->written);
+  EXPECT_FALSE(make_anchor(Chain::open(store).value(), 0, work)->written) << "the seed is one";
   EXPECT_EQ(make_anchor(Chain::open(store).value(), {}, work)->version, 3);
   EXPECT_TRUE(
       is_failure(make_anchor(Chain::open(store).value(), 9, work).status(), Code::kNotFound));
@@ -273,7 +273,8 @@ TEST_F(CompactTest, AMergedDeltaWithoutItsPartsIsMadeAgain) {
       ASSERT_TRUE(report.ok()) << report.status().to_string();
       EXPECT_EQ(report->num_there, 0U);
       ASSERT_EQ(report->merged.size(), 3U);
-      for (const MergedDelta& merged : report->merged) EXPECT_TRUE(merged.made) << merged.skipped;
+      for (const MergedDelta& merged : report->merged)
+        EXPECT_TRUE(merged.written) << merged.skipped;
       expect_one_hop(0, 2);
       expect_one_hop(0, 4);
       EXPECT_EQ(compact({2, 4})->num_there, 3U);
@@ -289,17 +290,17 @@ TEST_F(CompactTest, AnAnchorThatIsNotWholeIsMadeAgain) {
     store = std::make_shared<HookedStore>();
     states.clear();
     make_chain(3, "auto");
-    ASSERT_TRUE(make_anchor(Chain::open(store).value(), 3, options)->made);
-    EXPECT_FALSE(make_anchor(Chain::open(store).value(), 3, options)->made);
+    ASSERT_TRUE(make_anchor(Chain::open(store).value(), 3, options)->written);
+    EXPECT_FALSE(make_anchor(Chain::open(store).value(), 3, options)->written);
     const auto hops = list_hops(chain(), 3, 3, SIZE_MAX).value();
     ASSERT_EQ(hops.size(), 1U);
     const HopRecord hop = read_hop(chain(), hops[0]).value();
     ASSERT_TRUE(damage_part(*store, hop.parts[0], damage).ok());
     const auto report = make_anchor(Chain::open(store).value(), 3, options);
     ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(report->made) << int(damage);
+    EXPECT_TRUE(report->written) << int(damage);
     EXPECT_EQ(list_hops(chain(), 3, 3, SIZE_MAX)->size(), 1U);
-    EXPECT_FALSE(make_anchor(Chain::open(store).value(), 3, options)->made);
+    EXPECT_FALSE(make_anchor(Chain::open(store).value(), 3, options)->written);
     EXPECT_TRUE(holds(store, 3, states[3]));
   }
 }

@@ -102,7 +102,7 @@ TEST_F(PublicChainTest, PlansTakeMergedDeltasAndAnchors) {
   options.work = work();
   const CompactReport compacted = compact_chain(own, options).value();
   ASSERT_EQ(compacted.merged.size(), 2U);
-  EXPECT_TRUE(compacted.merged[0].made) << compacted.merged[0].skipped;
+  EXPECT_TRUE(compacted.merged[0].written) << compacted.merged[0].skipped;
   const Plan plan = own.plan(4, 9).value();
   ASSERT_EQ(plan.hops.size(), 2U);
   EXPECT_EQ(plan.hops[0].kind, HopKind::kMerged);
@@ -111,8 +111,8 @@ TEST_F(PublicChainTest, PlansTakeMergedDeltasAndAnchors) {
   EXPECT_TRUE(own.plan(9)->hops.empty()) << "nothing to do";
   EXPECT_EQ(own.plan(9, 99).status().code(), Code::kNotFound);
 
-  EXPECT_TRUE(make_anchor(own, 6, work())->made);
-  EXPECT_FALSE(make_anchor(own, 6, work())->made);
+  EXPECT_TRUE(make_anchor(own, 6, work())->written);
+  EXPECT_FALSE(make_anchor(own, 6, work())->written);
   const std::vector<AddedHop> hops = own.added_hops(0, 7).value();
   ASSERT_EQ(hops.size(), 2U);
   EXPECT_EQ(hops[0].base, 0U);
@@ -124,7 +124,7 @@ TEST_F(PublicChainTest, PlansTakeMergedDeltasAndAnchors) {
 TEST_F(PublicChainTest, PinsAndRetention) {
   ASSERT_TRUE(publish(10).ok());
   const Chain own = chain();
-  ASSERT_TRUE(make_anchor(own, 8, work())->made);
+  ASSERT_TRUE(make_anchor(own, 8, work())->written);
   EXPECT_TRUE(own.pin(2).ok());
   EXPECT_EQ(own.pin(99).code(), Code::kNotFound);
   EXPECT_EQ(own.unpin(3).code(), Code::kNotFound);
@@ -169,7 +169,7 @@ TEST_F(PublicChainTest, KeysDecideWhatIsReadAndAdded) {
   EXPECT_EQ(make_anchor(chain(), 2, work()).status().code(), Code::kInvalidArgument)
       << "an anchor of a signed version is signed";
   const Keys mine{.sign = folder / "mine", .trust = folder / "mine.pub"};
-  EXPECT_TRUE(make_anchor(chain(mine), 2, work())->made);
+  EXPECT_TRUE(make_anchor(chain(mine), 2, work())->written);
   const GcOptions keep_one{.keep = 1};
   EXPECT_EQ(chain().collect_garbage(keep_one).status().code(), Code::kInvalidArgument);
   EXPECT_TRUE(chain({.trust = folder / "mine.pub"}).collect_garbage(keep_one).ok());

@@ -182,13 +182,13 @@ TEST_F(SignedChainTest, AStrangersHopRecordDoesNotBlockOurs) {
     const auto report = compact("mine", trust);
     ASSERT_TRUE(report.ok()) << report.status().to_string();
     EXPECT_EQ(report->num_there, 0U);
-    for (const MergedDelta& merged : report->merged) EXPECT_TRUE(merged.made) << merged.skipped;
+    for (const MergedDelta& merged : report->merged) EXPECT_TRUE(merged.written) << merged.skipped;
     const auto anchor = anchor_at({}, "mine", trust);
     ASSERT_TRUE(anchor.ok()) << anchor.status().to_string();
-    EXPECT_TRUE(anchor->made);
+    EXPECT_TRUE(anchor->written);
     EXPECT_TRUE(read_hops_with("mine.pub").ok());
     EXPECT_EQ(compact("mine", trust)->num_there, 2U);
-    EXPECT_FALSE(anchor_at({}, "mine", trust)->made);
+    EXPECT_FALSE(anchor_at({}, "mine", trust)->written);
   }
   EXPECT_TRUE(holds(store, 4, model));
 }

@@ -47,7 +47,7 @@ TEST(RoundingTest, BytesAreTheSameWhereverTheyAreCut) {
   for (float& value : values) value = std::bit_cast<float>(uint32_t(random()));
   for (const DType as : {DType::kBF16, DType::kF16}) {
     const PublishTensor tensor = masters_of(values, as);
-    ASSERT_TRUE(is_made(tensor));
+    ASSERT_TRUE(is_computed(tensor));
     std::vector<uint8_t> all(200);
     ASSERT_TRUE(read_published(tensor, 0, all).ok());
     for (size_t i = 0; i < values.size(); ++i) {

@@ -10,9 +10,9 @@
 
 namespace deltawire::cuda {
 
-class SharedRoom {
+class SharedScratch {
  public:
-  explicit SharedRoom(std::span<uint8_t> memory);
+  explicit SharedScratch(std::span<uint8_t> memory);
 
   // A part of it; goes back with this.
   class Part {
@@ -32,9 +32,9 @@ class SharedRoom {
     void give_back() noexcept;
 
    private:
-    friend class SharedRoom;
-    Part(SharedRoom* room, std::span<uint8_t> memory) : room_(room), memory_(memory) {}
-    SharedRoom* room_ = nullptr;
+    friend class SharedScratch;
+    Part(SharedScratch* room, std::span<uint8_t> memory) : room_(room), memory_(memory) {}
+    SharedScratch* room_ = nullptr;
     std::span<uint8_t> memory_;
   };
 

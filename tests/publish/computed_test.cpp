@@ -7,9 +7,10 @@ namespace deltawire::testing {
 namespace {
 
 // A copy for each read: nothing of it is there before and after.
-class MadeBody final : public Body {
+class ComputedBody final : public Body {
  public:
-  MadeBody(const TestTensor& tensor, const Status& failure) : tensor_(tensor), failure_(failure) {}
+  ComputedBody(const TestTensor& tensor, const Status& failure)
+      : tensor_(tensor), failure_(failure) {}
   uint64_t size() const noexcept override { return tensor_.bytes.size(); }
   Status read(uint64_t offset, std::span<uint8_t> out) const override {
     if (!failure_.ok()) return failure_;
@@ -22,9 +23,9 @@ class MadeBody final : public Body {
   const Status& failure_;
 };
 
-class MadeTest : public ::testing::Test {
+class ComputedTest : public ::testing::Test {
  protected:
-  MadeTest() {
+  ComputedTest() {
     model_.tensors.push_back(make_tensor("embed", DType::kF8_E4M3, {4000, 600}, 1));
     model_.tensors.push_back(make_tensor("scales", DType::kF32, {32, 5}, 2));
   }
@@ -32,7 +33,7 @@ class MadeTest : public ::testing::Test {
     std::vector<PublishTensor> tensors;
     for (const TestTensor& tensor : model_.tensors) {
       PublishTensor own{{tensor.name, tensor.dtype, tensor.shape, {}}, {}};
-      own.made = std::make_shared<MadeBody>(tensor, failure_);
+      own.computed = std::make_shared<ComputedBody>(tensor, failure_);
       tensors.push_back(std::move(own));
     }
     return tensors;
@@ -48,7 +49,7 @@ class MadeTest : public ::testing::Test {
   Status failure_;
 };
 
-TEST_F(MadeTest, VersionsAreThoseOfBytesThatAreThere) {
+TEST_F(ComputedTest, VersionsAreThoseOfBytesThatAreThere) {
   TempFolder folder;
   for (const bool on_disk : {false, true}) {
     store_ = std::make_shared<HookedStore>();
@@ -70,7 +71,7 @@ TEST_F(MadeTest, VersionsAreThoseOfBytesThatAreThere) {
   }
 }
 
-TEST_F(MadeTest, WhatMakingFailsWithCommitsNothing) {
+TEST_F(ComputedTest, WhatMakingFailsWithCommitsNothing) {
   Publisher publisher = Publisher::open(store_).value();
   for (uint64_t version = 0; version < 2; ++version) {  // a whole one, and a delta
     failure_ = invalid_argument("tensor \"embed\": holds NaN");
@@ -86,7 +87,7 @@ TEST_F(MadeTest, WhatMakingFailsWithCommitsNothing) {
   }
 }
 
-TEST_F(MadeTest, WhatIsNotOfTheSaidFormIsRefused) {
+TEST_F(ComputedTest, WhatIsNotOfTheSaidFormIsRefused) {
   Publisher publisher = Publisher::open(store_).value();
   std::vector<PublishTensor> tensors = made();
   tensors[1].view.shape = {32, 6};

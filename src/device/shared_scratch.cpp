@@ -1,16 +1,16 @@
-#include "device/shared_room.h"
+#include "device/shared_scratch.h"
 
 #include <iterator>
 
 #include "codec/cuda/device_parts.h"
 
 namespace deltawire::cuda {
-SharedRoom::SharedRoom(std::span<uint8_t> memory) : begin_(memory.data()) {
+SharedScratch::SharedScratch(std::span<uint8_t> memory) : begin_(memory.data()) {
   if (!memory.empty()) free_.emplace(0, memory.size());
 }
 
 // The first that is large enough.
-SharedRoom::Part SharedRoom::cut(uint64_t num_bytes) {
+SharedScratch::Part SharedScratch::cut(uint64_t num_bytes) {
   if (num_bytes == 0) return {};
   num_bytes = carved_bytes(num_bytes);
   for (auto it = free_.begin(); it != free_.end(); ++it) {
@@ -26,12 +26,12 @@ SharedRoom::Part SharedRoom::cut(uint64_t num_bytes) {
   return {};
 }
 
-SharedRoom::Part SharedRoom::try_take(uint64_t num_bytes) {
+SharedScratch::Part SharedScratch::try_take(uint64_t num_bytes) {
   const std::lock_guard lock(mutex_);
   return cut(num_bytes);
 }
 
-SharedRoom::Part SharedRoom::take(uint64_t num_bytes) {
+SharedScratch::Part SharedScratch::take(uint64_t num_bytes) {
   std::unique_lock lock(mutex_);
   while (true) {
     Part part = cut(num_bytes);
@@ -40,7 +40,7 @@ SharedRoom::Part SharedRoom::take(uint64_t num_bytes) {
   }
 }
 
-void SharedRoom::join(std::span<uint8_t> memory) noexcept {
+void SharedScratch::join(std::span<uint8_t> memory) noexcept {
   const std::lock_guard lock(mutex_);
   uint64_t begin = uint64_t(memory.data() - begin_), end = begin + memory.size();
   auto after = free_.lower_bound(begin);
@@ -56,7 +56,7 @@ void SharedRoom::join(std::span<uint8_t> memory) noexcept {
   given_back_.notify_all();
 }
 
-void SharedRoom::Part::give_back() noexcept {
+void SharedScratch::Part::give_back() noexcept {
   if (room_ == nullptr) return;
   std::exchange(room_, nullptr)->join(memory_);
   memory_ = {};

@@ -1,10 +1,10 @@
-#include "publish/made_room.h"
+#include "publish/computed_tensors.h"
 
 #include "tensor/text.h"
 
 namespace deltawire {
 
-Status Fp8Made::read(uint64_t offset, MutableBytes out) const {
+Status ComputedFp8::read(uint64_t offset, MutableBytes out) const {
   if (offset != 0 || out.size() != size()) return internal_error("FP8 blocks are made whole");
   const cuda::Fp8Task task{weights_, nullptr, nullptr, out.data()};
   DW_ASSIGN_OR_RETURN(const std::vector<cuda::Fp8Outcome> done,
@@ -13,7 +13,7 @@ Status Fp8Made::read(uint64_t offset, MutableBytes out) const {
 }
 
 const cuda::Fp8Weights* fp8_of(const Body* made) {
-  const auto* const own = dynamic_cast<const Fp8Made*>(made);
+  const auto* const own = dynamic_cast<const ComputedFp8*>(made);
   return own == nullptr ? nullptr : &own->weights();
 }
 
@@ -33,14 +33,14 @@ constexpr uint64_t aligned(uint64_t num_bytes) {
   return (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-bool is_marked(const MadeRoom::Wanted& one) {
+bool is_marked(const ComputedTensors::Wanted& one) {
   const cuda::Fp8Weights* const fp8 =
-      one.before == nullptr ? nullptr : fp8_of(one.tensor->made.get());
+      one.before == nullptr ? nullptr : fp8_of(one.tensor->computed.get());
   return fp8 != nullptr && cuda::has_marks(*fp8);
 }
 
-uint64_t room_of(const MadeRoom::Wanted& one) {
-  if (!one.tensor->made) return 0;
+uint64_t room_of(const ComputedTensors::Wanted& one) {
+  if (!one.tensor->computed) return 0;
   const uint64_t size = published_bytes(*one.tensor);
   return aligned(is_marked(one) ? size / 8 : size);
 }
@@ -52,7 +52,7 @@ uint64_t published_bytes(const PublishTensor& tensor) {
   return tensor_size_bytes(tensor.view.dtype, box_shape(tensor.box, tensor.view.shape)).value();
 }
 
-size_t MadeRoom::end_of_window(std::span<const Wanted> wanted, size_t begin) {
+size_t ComputedTensors::end_of_window(std::span<const Wanted> wanted, size_t begin) {
   size_t end = begin;
   for (uint64_t bytes = 0; end < wanted.size(); ++end) {
     bytes += room_of(wanted[end]);
@@ -61,7 +61,7 @@ size_t MadeRoom::end_of_window(std::span<const Wanted> wanted, size_t begin) {
   return end;
 }
 
-Result<std::vector<MadeRoom::There>> MadeRoom::make(std::span<const Wanted> wanted) {
+Result<std::vector<ComputedTensors::There>> ComputedTensors::make(std::span<const Wanted> wanted) {
   std::vector<There> out;
   std::vector<cuda::Fp8Task> tasks, marked;
   std::vector<size_t> task_of, marked_at;  // whose they are
@@ -74,13 +74,13 @@ Result<std::vector<MadeRoom::There>> MadeRoom::make(std::span<const Wanted> want
   for (size_t i = 0; i < wanted.size(); ++i) {
     const PublishTensor& tensor = *wanted[i].tensor;
     out.push_back({tensor, nullptr});
-    if (!tensor.made) continue;
+    if (!tensor.computed) continue;
     uint8_t* const to = room_.data() + at;
     at += room_of(wanted[i]);
     const MutableBytes contents(to, size_t(published_bytes(tensor)));
-    const cuda::Fp8Weights* const fp8 = fp8_of(tensor.made.get());
+    const cuda::Fp8Weights* const fp8 = fp8_of(tensor.computed.get());
     if (fp8 == nullptr) {
-      DW_RETURN_IF_ERROR(tensor.made->read(0, contents));
+      DW_RETURN_IF_ERROR(tensor.computed->read(0, contents));
     } else if (is_marked(wanted[i])) {
       tasks.push_back({*fp8, wanted[i].before, reinterpret_cast<uint32_t*>(to), nullptr});
       marked.push_back(tasks.back());
@@ -89,7 +89,7 @@ Result<std::vector<MadeRoom::There>> MadeRoom::make(std::span<const Wanted> want
       tasks.push_back({*fp8, nullptr, nullptr, to});
     }
     if (fp8 != nullptr) task_of.push_back(i);
-    out[i].tensor.made = nullptr;
+    out[i].tensor.computed = nullptr;
     out[i].tensor.view.bytes = contents;
   }
   DW_ASSIGN_OR_RETURN(const std::vector<cuda::Fp8Outcome> done,

@@ -1,7 +1,7 @@
 // FP8 blocks of weights on a GPU that nobody makes: what encoders and publishers take in their
 // place gives the CPU's bytes.
 #include "cuda/contexts.h"
-#include "publish/made_room.h"
+#include "publish/computed_tensors.h"
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 
@@ -59,12 +59,12 @@ struct Matrix {
   }
 };
 
-class Fp8MadeTest : public ::testing::Test {
+class ComputedFp8Test : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT_GPU(); }
 };
 
-TEST_F(Fp8MadeTest, OneLookTakesMatricesOfAllDtypes) {
+TEST_F(ComputedFp8Test, OneLookTakesMatricesOfAllDtypes) {
   std::vector<Matrix> matrices;
   std::vector<Fp8Task> tasks;
   std::vector<OnDevice> elements;
@@ -86,7 +86,7 @@ TEST_F(Fp8MadeTest, OneLookTakesMatricesOfAllDtypes) {
   }
 }
 
-TEST_F(Fp8MadeTest, EncodersTakeMarks) {
+TEST_F(ComputedFp8Test, EncodersTakeMarks) {
   const char* const codecs[] = {"tight", "gaps", "adaptive", "auto", "raw", "exponents"};
   for (const uint64_t scratch : {8 * kMiB, 256 * kMiB}) {
     Context context = make_context(scratch);
@@ -142,7 +142,7 @@ TEST_F(Fp8MadeTest, EncodersTakeMarks) {
   }
 }
 
-TEST_F(Fp8MadeTest, MarksOfASingleBlockAreRefused) {
+TEST_F(ComputedFp8Test, MarksOfASingleBlockAreRefused) {
   Context context = make_context();
   DeviceSnapshot snapshot(&context, DeviceSnapshot::Placement::kDevice);
   const Matrix small(1, WideFloat::kBf16, 128, 128);
@@ -156,13 +156,13 @@ TEST_F(Fp8MadeTest, MarksOfASingleBlockAreRefused) {
 }
 
 // A model of such matrices.
-class Fp8PublisherTest : public Fp8MadeTest {
+class Fp8PublisherTest : public ComputedFp8Test {
  protected:
   std::shared_ptr<testing::HookedStore> store = std::make_shared<testing::HookedStore>();
   std::vector<Matrix> matrices;
 
   void SetUp() override {
-    Fp8MadeTest::SetUp();
+    ComputedFp8Test::SetUp();
     if (IsSkipped()) return;
     const struct {
       WideFloat from;
@@ -186,7 +186,7 @@ class Fp8PublisherTest : public Fp8MadeTest {
           {name + ".weight", DType::kF8_E4M3, {matrix.form.rows, matrix.form.columns}, {}},
           {},
           Memory::kCuda};
-      elements.made = std::make_shared<Fp8Made>(matrix.source(), nullptr);
+      elements.computed = std::make_shared<ComputedFp8>(matrix.source(), nullptr);
       tasks.push_back({matrix.source()});
       out.push_back(std::move(elements));
       out.push_back({{name + ".weight_scale_inv",

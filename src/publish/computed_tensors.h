@@ -16,10 +16,10 @@ namespace deltawire {
 // FP8 blocks of weights on a GPU as a tensor to publish.
 
 // A publisher makes the elements of many at a time, or does without them.
-class Fp8Made final : public Body {
+class ComputedFp8 final : public Body {
  public:
   // `owner` keeps weights and scales alive.
-  Fp8Made(const cuda::Fp8Weights& weights, std::shared_ptr<const void> owner)
+  ComputedFp8(const cuda::Fp8Weights& weights, std::shared_ptr<const void> owner)
       : weights_(weights), owner_(std::move(owner)) {}
   uint64_t size() const noexcept override { return weights_.num_elements(); }
   // All of it, to memory of the device.
@@ -38,9 +38,9 @@ Status unbounded_weights(const std::string& tensor);
 // Bytes of a tensor, or of its box, in the dtype that it is published as.
 uint64_t published_bytes(const PublishTensor& tensor);
 
-class MadeRoom {
+class ComputedTensors {
  public:
-  MadeRoom(const cuda::Context& context, cuda::Stream stream)
+  ComputedTensors(const cuda::Context& context, cuda::Stream stream)
       : context_(context), stream_(stream) {}
 
   struct Wanted {
@@ -79,7 +79,7 @@ class MadeRoom {
 
   const cuda::Context& context_;
   const cuda::Stream stream_;
-  cuda::DeviceRoom room_;
+  cuda::DeviceBuffer room_;
 };
 
 }  // namespace deltawire
