@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/guard.h"
-#include "base/thread_pool.h"
 #include "cli/inspect/inspect.h"
-#include "cli/inspect/statistics.h"
 #include "cli/table.h"
 #include "cli/units.h"
 #include "delta/output.h"
@@ -21,91 +18,26 @@ using Tensors = std::vector<const CheckpointTensor*>;
 // All tensors of one dtype together.
 struct DTypeTotals {
   uint64_t num_tensors = 0, num_elements = 0, size_bytes = 0;
-  uint64_t num_sampled = 0;       // elements whose exponent was looked at
-  std::vector<double> exponents;  // elements by field, scaled up where a tensor was sampled
 };
 
 uint64_t elements_of(const TensorView& view) { return num_elements(view.shape).value(); }
 
-Result<std::map<DType, DTypeTotals>> add_up(const Tensors& tensors, ThreadPool* pool) {
-  struct Sample {
-    ExponentCounts counts;
-    uint64_t num_sampled = 0;
-  };
-  std::vector<Sample> samples(tensors.size());
-  DW_RETURN_IF_ERROR(
-      parallel_try("inspecting", pool, tensors.size(), [&](size_t i, unsigned) -> Status {
-        const TensorView& view = tensors[i]->view;
-        const auto form = float_form(view.dtype);
-        if (form) samples[i].num_sampled = sample_exponents(*form, view.bytes, &samples[i].counts);
-        return {};
-      }));
+std::map<DType, DTypeTotals> add_up(const Tensors& tensors) {
   std::map<DType, DTypeTotals> totals;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const TensorView& view = tensors[i]->view;
-    DTypeTotals& total = totals[view.dtype];
+  for (const CheckpointTensor* tensor : tensors) {
+    DTypeTotals& total = totals[tensor->view.dtype];
     ++total.num_tensors;
-    total.num_elements += elements_of(view);
-    total.size_bytes += view.bytes.size();
-    const Sample& sample = samples[i];
-    if (sample.num_sampled == 0) continue;
-    total.num_sampled += sample.num_sampled;
-    total.exponents.resize(sample.counts.size());
-    const double weight =
-        double(view.bytes.size() / float_form(view.dtype)->width) / double(sample.num_sampled);
-    for (size_t field = 0; field < sample.counts.size(); ++field) {
-      total.exponents[field] += double(sample.counts[field]) * weight;
-    }
+    total.num_elements += elements_of(tensor->view);
+    total.size_bytes += tensor->view.bytes.size();
   }
   return totals;
 }
 
-// Elements that have an exponent: a complex number has two.
-uint64_t floats_of(DType dtype, const DTypeTotals& total) {
-  return total.size_bytes / float_form(dtype)->width;
-}
-
-void say_exponents(const Context& context, DType dtype, const DTypeTotals& total) {
-  if (total.num_sampled == 0) return;
-  const uint64_t all = floats_of(dtype, total);
-  context.say("");
-  context.say(
-      total.num_sampled == all
-          ? fmt::format("Exponents of all {} elements:", dtype_name(dtype))
-          : fmt::format("Exponents of {} elements, from a sample of {} of {}:", dtype_name(dtype),
-                        human_count(total.num_sampled), human_count(all)));
-  Table table({{"exponent"}, {"share"}, {"", false}});
-  constexpr double kLeast = 0.0001;  // what is rarer shares a line
-  double rare = 0, most = 0;
-  for (const double elements : total.exponents) most = std::max(most, elements);
-  for (size_t field = total.exponents.size(); field-- > 0;) {
-    const double share = total.exponents[field] / double(all);
-    if (share < kLeast) {
-      rare += share;
-    } else {
-      table.add({exponent_name(dtype, field), fmt::format("{:.2f} %", share * 100),
-                 bar(context, total.exponents[field] / most, 30)});
-    }
-  }
-  if (rare > 0) table.add({"others", fmt::format("{:.2f} %", rare * 100), ""});
-  table.say(context);
-}
-
 Json to_json(DType dtype, const DTypeTotals& total) {
-  Json json = {{"dtype", dtype_name(dtype)},
-               {"tensors", total.num_tensors},
-               {"elements", total.num_elements},
-               {"bytes", total.size_bytes}};
-  if (total.num_sampled == 0) return json;
-  json["elements_sampled"] = total.num_sampled;
-  json["exponents"] = Json::array();
-  for (size_t field = 0; field < total.exponents.size(); ++field) {
-    if (total.exponents[field] == 0) continue;
-    json["exponents"].push_back(
-        {{"exponent", exponent_json(dtype, field)},
-         {"share", total.exponents[field] / double(floats_of(dtype, total))}});
-  }
-  return json;
+  return {{"dtype", dtype_name(dtype)},
+          {"tensors", total.num_tensors},
+          {"elements", total.num_elements},
+          {"bytes", total.size_bytes}};
 }
 
 Json to_json(const Checkpoint& checkpoint, const Tensors& tensors,
@@ -209,14 +141,12 @@ Status inspect_checkpoint(const Context& context, const InspectOptions& options)
   if (tensors.empty() && !options.tensor.empty()) {
     return not_found(options.path + ": no tensor " + quote(options.tensor));
   }
-  ThreadPool pool(context.threads);
-  DW_ASSIGN_OR_RETURN(const auto totals, add_up(tensors, &pool));
+  const std::map<DType, DTypeTotals> totals = add_up(tensors);
   DW_RETURN_IF_ERROR(check_interrupted());
   DW_RETURN_IF_ERROR(checkpoint.check_unchanged());
   if (context.json) context.emit(to_json(checkpoint, tensors, totals));
   say_summary(context, checkpoint, tensors, totals);
   say_tensors(context, checkpoint, tensors, options.all);
-  for (const auto& [dtype, total] : totals) say_exponents(context, dtype, total);
   return {};
 }
 

@@ -19,9 +19,6 @@ namespace deltawire::cli {
 
 namespace {
 
-constexpr size_t kSamplePieces = 64;
-constexpr size_t kSamplePieceElements = 4096;
-
 // What a field means when it is not a power of two; null otherwise.
 const char* special_name(DType dtype, const FloatForm& form, size_t field) {
   if (field == 0) return "0, subnormal";
@@ -81,20 +78,6 @@ void count_exponents(const FloatForm& form, Bytes elements, ExponentCounts* coun
   for (const ExponentCounts& table : tables) {
     for (size_t field = 0; field < table.size(); ++field) (*counts)[field] += table[field];
   }
-}
-
-uint64_t sample_exponents(const FloatForm& form, Bytes elements, ExponentCounts* counts) {
-  const uint64_t n = elements.size() / form.width;
-  if (n <= kSamplePieces * kSamplePieceElements) {
-    count_exponents(form, elements, counts);
-    return n;
-  }
-  for (size_t piece = 0; piece < kSamplePieces; ++piece) {
-    const uint64_t begin = (n - kSamplePieceElements) / (kSamplePieces - 1) * piece;
-    count_exponents(form, elements.subspan(begin * form.width, kSamplePieceElements * form.width),
-                    counts);
-  }
-  return kSamplePieces * kSamplePieceElements;
 }
 
 namespace {

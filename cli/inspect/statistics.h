@@ -38,10 +38,6 @@ Json exponent_json(DType dtype, size_t field);
 using ExponentCounts = std::vector<uint64_t>;
 void count_exponents(const FloatForm& form, Bytes elements, ExponentCounts* counts);
 
-// The same from pieces spread evenly over a large tensor, a quarter of a million elements. Returns
-// how many elements were looked at.
-uint64_t sample_exponents(const FloatForm& form, Bytes elements, ExponentCounts* counts);
-
 // The tensors of one dtype. A step is the difference of the two bit patterns: for floats that keep
 // their sign, how many representable values further from zero.
 struct ChangeStatistics {

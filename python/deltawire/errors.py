@@ -140,7 +140,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "trl": ("torch", "trl"),
     "verl": ("torch", "verl"),
     "fsspec": ("fsspec",),
-    "plot": ("matplotlib",),
     "progress": ("tqdm",),
 }
 """What they bring, of what deltawire imports."""

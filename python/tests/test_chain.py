@@ -55,54 +55,6 @@ def test_it_is_readable(chain: dw.Chain) -> None:
     assert repr(chain[3]).startswith("Manifest(version=3, ")
 
 
-def test_plots(chain: dw.Chain, tmp_path: Path, store: str) -> None:
-    pytest.importorskip("matplotlib")
-    figure = chain.plot()
-    density, size, heat, *_ = figure.axes
-    assert [np.isnan(value) for value in density.lines[0].get_ydata()] == [True] + [False] * 11
-    assert len(size.patches) == 12
-    assert [label.get_text() for label in heat.get_yticklabels()] == ["layers.0", "layers.1", "lm_head"]
-    drawn = heat.images[0].get_array()
-    assert drawn.shape == (3, 12)
-    assert drawn[:, 3].tolist() == [3.0, 10.0, 0.0]
-    figure.savefig(tmp_path / "chain.png")
-    assert len(chain.plot(last=3).axes[1].patches) == 3
-
-
-def test_nothing_of_the_density_is_clipped(store: str) -> None:
-    pytest.importorskip("matplotlib")
-    weights = {"w": np.zeros(1000, np.uint8)}
-    publisher = dw.Publisher(store, weights)
-    for changed in (0, 1, 500, 1000):
-        weights["w"][:changed] += 1
-        publisher.publish()
-    density = dw.Chain(store).plot().axes[0]
-    (line,) = density.lines
-    values = np.asarray(line.get_ydata(), float)
-    values = values[~np.isnan(values)]
-    assert not line.get_clip_on()  # a marker on the axis is shown whole
-    assert values.min() >= density.get_ylim()[0]
-    assert values.max() < density.get_ylim()[1]
-
-
-def test_plots_of_a_seed(store: str, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    dw.Publisher(store, {"w": np.zeros(3)}).publish()
-    dw.Chain(store).plot().savefig(tmp_path / "seed.png")
-
-
-def test_plots_of_many(store: str, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    weights = {f"layers.{number}.w": np.zeros(10) for number in range(60)}
-    publisher = dw.Publisher(store, weights)
-    for step in range(40):
-        weights[f"layers.{step}.w"][0] = 1
-        publisher.publish()
-    heat = dw.Chain(store).plot().axes[2]
-    assert [label.get_text() for label in heat.get_xticklabels()] == [str(number) for number in range(0, 40, 3)]
-    assert len(heat.get_yticks()) == 20
-
-
 def test_keys(tmp_path: Path, store: str) -> None:
     import subprocess
 

@@ -31,7 +31,7 @@ def test_examples_hold(name: str) -> None:
 
 
 # Guides, and what they need. Code for several ranks is run by ranks_worker.py.
-@pytest.mark.parametrize(("guide", "needed"), [("python", "matplotlib"), ("trainers", "torch")])
+@pytest.mark.parametrize(("guide", "needed"), [("python", "numpy"), ("trainers", "torch")])
 def test_the_guides_run(guide: str, needed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(needed)
     monkeypatch.chdir(tmp_path)

@@ -36,7 +36,8 @@ constexpr NextStep kSteps[] = {
     {"name one of them", "deltawire inspect FOLDER lists its versions"},
     {"signing needs the private one", ""},
     {"DELTAWIRE_KERNELS",
-     "set DELTAWIRE_KERNELS to a name that deltawire --version lists, or unset it"},
+     "set DELTAWIRE_KERNELS to an instruction set of this machine (scalar always works), or unset "
+     "it"},
     {"holds a line end", "set it without the line end: DELTAWIRE_ENGINE_API_KEY=$(cat FILE)"},
     {"cannot write to stdout", "check where the output goes: the work itself may be done"},
     {"set accept_loss", "restore the store, or publish to an empty one; or give up what is lost"},

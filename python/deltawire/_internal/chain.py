@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from deltawire import _core
 from deltawire._internal.options import Keys, explained
 from deltawire._internal.output import Progress, callback_of, plural
 from deltawire._internal.stores import StoreLike, store_handle
 from deltawire.reports import AnchorReport, CompactReport, FsckReport, GcReport, Manifest, Plan, ReplicaStatus, TensorSpec
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _SHOWN = 10  # versions in a repr
 
@@ -68,12 +64,6 @@ class Chain:
     def num_changed(self, version: int) -> dict[str, int]:
         """How many elements changed, by tensor: as `changes`."""
         return {name: changed for name, (changed, _) in self._core.changes(version).items()}
-
-    def plot(self, last: int | None = None) -> Figure:
-        """Draw density and bytes per version, and a heat map of changes per layer (matplotlib). `last`: only so many versions."""
-        from deltawire._internal.plot import plot_chain
-
-        return plot_chain(self, last)
 
     def plan(self, from_version: int | None = None, to: int | None = None) -> Plan:
         """The cheapest way to version `to` (None: the newest) for a replica that holds `from_version` (None: nothing).
