@@ -92,7 +92,6 @@ struct PullReport : Identity {
 };
 
 struct NewContents;  // of the library's own: src/replica/overwrite.h
-class Checkpoint;
 
 // One per LOCAL at a time: a lock on LOCAL/.deltawire/lock says so (Conflict, naming the holder).
 // Whatever happens, kill -9 included, LOCAL holds the old version or the new one after the next
@@ -139,7 +138,6 @@ class Replica {
   struct Impl;
   friend Result<bool> overwrite(Replica* replica, uint64_t version,
                                 std::span<const NewContents> changed);
-  friend Result<std::optional<Checkpoint>> open_as_left(Replica* replica);
   explicit Replica(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -67,7 +67,7 @@ class TensorReplica {
   // whatever fails leaves them as they are. The first time, what they hold is
   // found out by digest: the wanted version, one of those before it, or none, and then a version
   // stored whole is where the path begins. InvalidArgument, naming the tensor, when the version has
-  // others than were given. A part that is damaged or gone is gone around, where another path leads
+  // others than were given. A part that is damaged or missing is avoided where another path leads
   // to the version. What differs waits for commit() as absolute values, or, for tensors on a GPU,
   // decoded in the GPU's memory or as payloads that are known to be sound and to fit what is there.
   Result<PullReport> prepare(const PullGoal& goal = {});

@@ -23,7 +23,7 @@ Status not_this_chain(const Chain& chain, const Held& held, const Digest& digest
 // Shortest path by bytes over versions, merged deltas and anchors (a hop also costs a little, so
 // that ties go to the shorter path). Every link is checked: parent digests along single versions,
 // the hop record's own along hops. `held` is none for a new replica; only anchors begin its path.
-// What was pruned meanwhile or is damaged is gone around where that is possible. NotFound when the
+// What was pruned meanwhile or is damaged is avoided where that is possible. NotFound when the
 // target is pruned or no path leads to it; Corruption when one would but for a damaged record;
 // BaseMismatch when `held` is not of this chain (its manifest's digest differs): a caller may then
 // plan again from nothing. Requests are bounded by the plan's length, not by the chain's.

@@ -1,4 +1,4 @@
-// Both lanes of sum128, with all words of a tensor added, to its digest.
+// Sums of sum128 inside the library: finished, shared by threads, corrected for changed elements.
 #pragma once
 
 #include <array>
@@ -12,6 +12,7 @@
 
 namespace deltawire {
 
+// Both lanes of sum128, with all words of a tensor added, to its digest.
 Digest finish_sums(std::array<uint64_t, 2> lanes, uint64_t size_bytes);
 
 // Sums that threads add to side by side.

@@ -1,4 +1,5 @@
-// Tensors of a GPU that are made for a while: those of a quantised checkpoint, some at a time.
+// Tensors that are computed on a GPU and held there for a while: those of a quantised checkpoint,
+// some at a time.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// Who reads a feed: the engine workers of this host, and which version each of them has.
+// The feed of a host: the steps that it keeps for its engine workers, and which version each of
+// them has.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What a store that is not trusted may make a replica fetch.
+// What a replica may fetch from a store that is not trusted, and how much memory and disk it may
+// use.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What boxes of one tensor have to do with each other.
+// Boxes of a tensor inside the library: how they overlap, where their rows are, how they are cut.
 #pragma once
 
 #include <algorithm>

@@ -116,7 +116,7 @@ class Publisher(Closing):
 
     It holds a snapshot, the last committed state: in memory, or in the folder `snapshot`, where a restarted trainer finds it.
     What differs from it is what a version carries; after any failure the next one carries everything. Elements are compared as
-    bits. Arrays are read where they lie; only those whose elements are apart (transposed, expanded) are copied.
+    bits. Arrays are read where they lie; only those that are not contiguous (transposed, expanded) are copied.
 
     >>> import numpy as np, deltawire as dw
     >>> weights = {"w": np.ones((4, 4), np.float16)}

@@ -273,8 +273,8 @@ def live_tensors(source: Source, choice: Choice) -> Live:
 class TensorReplica(Pulling[_core.TensorReplica]):
     """Keeps arrays at a version of a chain, in place: a serving process without files.
 
-    The arrays may hold anything at first. They are read at any time, and written during `commit()` alone; an array whose
-    elements are apart, or which cannot be written, is refused. What is there after `commit()` is proven by digest; a part in the
+    The arrays may hold anything at first. They are read at any time, and written during `commit()` alone; an array that is
+    not contiguous, or cannot be written, is refused. What is there after `commit()` is proven by digest; a part in the
     store that is damaged or missing is skipped if another path leads to the version.
 
     >>> import numpy as np, deltawire as dw

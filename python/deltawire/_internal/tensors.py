@@ -75,12 +75,12 @@ def check_pair(item: Any) -> tuple[str, Any]:
 
 
 def readable(source: Source) -> list[_core.Tensor]:
-    """For publishing: an array whose elements are apart is copied."""
+    """For publishing: an array that is not contiguous is copied."""
     return [_readable(name, _declared(value)) for name, value in named_tensors(source)]
 
 
 def writable(source: Source) -> list[_core.Tensor]:
-    """For patching in place: an array whose elements are apart is refused."""
+    """For patching in place: an array that is not contiguous is refused."""
     return [_writable(name, _declared(value)) for name, value in named_tensors(source)]
 
 

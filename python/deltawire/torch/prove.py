@@ -69,7 +69,7 @@ def _proof(model: Source | torch.nn.Module, choice: Choice) -> Proof:
             continue
         if isinstance(piece.local, torch.Tensor) and piece.local.is_cuda and _core.has_cuda():
             there.append(piece)
-        else:  # one at a time: an array whose elements are apart is copied
+        else:  # one at a time: an array that is not contiguous is copied
             proof.add([(piece.name, _held(piece))])
     for device in {piece.local.device for piece in there}:
         torch.cuda.current_stream(device).synchronize()  # it may have yet to write
