@@ -238,10 +238,11 @@ class Chain {
   // (InvalidArgument), unless `signed_too`.
   Result<GcReport> collect_garbage(const GcOptions& options) const;
 
- private:
-  friend struct ChainInternals;
-  struct Impl;
+  struct Impl;  // defined inside the library only
   explicit Chain(std::shared_ptr<const Impl> impl);
+  const Impl& impl() const noexcept { return *impl_; }
+
+ private:
   std::shared_ptr<const Impl> impl_;
 };
 

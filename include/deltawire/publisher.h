@@ -69,8 +69,6 @@ struct SnapshotMemory {
   uint64_t host = 0, pinned = 0, device = 0, disk = 0;  // bytes
 };
 
-struct CommittedState;  // of the library's own: src/publish/committed_state.h
-
 // Holds the snapshot: the last committed state. It advances when, and only when, a manifest is
 // committed; after any failure the next publish carries everything. After a Conflict, too: it goes
 // on from the version that was first. A store that holds another run by then is refused
@@ -123,9 +121,10 @@ class Publisher {
   // others: the version keeps those of the one before.
   Result<PublishReport> publish_checkpoint(const std::filesystem::path& checkpoint);
 
+  struct Impl;  // defined inside the library only
+  Impl& impl() noexcept { return *impl_; }
+
  private:
-  struct Impl;
-  friend Result<std::optional<CommittedState>> committed_state(Publisher* publisher);
   explicit Publisher(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

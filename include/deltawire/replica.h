@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -91,8 +90,6 @@ struct PullReport : Identity {
   std::vector<std::string> set_aside;
 };
 
-struct NewContents;  // of the library's own: src/replica/overwrite.h
-
 // One per LOCAL at a time: a lock on LOCAL/.deltawire/lock says so (Conflict, naming the holder).
 // Whatever happens, kill -9 included, LOCAL holds the old version or the new one after the next
 // commit(), which is the only call that writes files of the checkpoint. Unsupported: records,
@@ -134,10 +131,10 @@ class Replica {
   // Notes in state.json and heartbeat what an engine serves.
   Status set_serving(const std::optional<Identity>& serving);
 
+  struct Impl;  // defined inside the library only
+  Impl& impl() noexcept { return *impl_; }
+
  private:
-  struct Impl;
-  friend Result<bool> overwrite(Replica* replica, uint64_t version,
-                                std::span<const NewContents> changed);
   explicit Replica(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

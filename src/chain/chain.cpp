@@ -75,15 +75,12 @@ struct Chain::Impl {
   mutable Schema schema;
 };
 
-struct ChainInternals {
-  static const Chain::Impl& of(const Chain& chain) { return *chain.impl_; }
-  static Chain make(std::shared_ptr<Store> store, Keys files, ChainKeys keys, std::string run) {
-    return Chain(std::make_shared<const Chain::Impl>(std::move(store), std::move(files),
-                                                     std::move(keys), std::move(run)));
-  }
-};
-
 namespace {
+
+Chain make_chain(std::shared_ptr<Store> store, Keys files, ChainKeys keys, std::string run) {
+  return Chain(std::make_shared<const Chain::Impl>(std::move(store), std::move(files),
+                                                   std::move(keys), std::move(run)));
+}
 
 Result<std::string> read_run(Store& store) {
   const Result<std::string> text = store.get(kRunName, kMaxHintBytes);
@@ -111,16 +108,16 @@ Chain::Chain(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 Result<Chain> Chain::open(std::shared_ptr<Store> store, const Keys& files) {
   DW_ASSIGN_OR_RETURN(ChainKeys keys, read_keys(files));
   DW_ASSIGN_OR_RETURN(std::string run, read_run(*store));
-  return ChainInternals::make(std::move(store), files, std::move(keys), std::move(run));
+  return make_chain(std::move(store), files, std::move(keys), std::move(run));
 }
 
 Result<Chain> open_with_keys(std::shared_ptr<Store> store, ChainKeys keys) {
   DW_ASSIGN_OR_RETURN(std::string run, read_run(*store));
-  return ChainInternals::make(std::move(store), {}, std::move(keys), std::move(run));
+  return make_chain(std::move(store), {}, std::move(keys), std::move(run));
 }
 
 Chain with_other_keys(const Chain& chain, ChainKeys keys) {
-  return ChainInternals::make(chain.shared_store(), chain.keys(), std::move(keys), chain.run());
+  return make_chain(chain.shared_store(), chain.keys(), std::move(keys), chain.run());
 }
 
 Result<Chain> create_chain(std::shared_ptr<Store> store, ChainKeys keys, bool single_writer) {
@@ -135,14 +132,14 @@ Result<Chain> create_chain(std::shared_ptr<Store> store, ChainKeys keys, bool si
   const MemoryBody body(text);
   DW_RETURN_IF_ERROR(can.put_if_absent ? store->put_if_absent(kRunName, body)
                                        : store->put(kRunName, body));
-  return ChainInternals::make(std::move(store), {}, std::move(keys), run);
+  return make_chain(std::move(store), {}, std::move(keys), run);
 }
 
 const std::string& Chain::run() const noexcept { return impl_->run; }
 Store& Chain::store() const noexcept { return *impl_->store; }
 const std::shared_ptr<Store>& Chain::shared_store() const noexcept { return impl_->store; }
 const Keys& Chain::keys() const noexcept { return impl_->files; }
-const ChainKeys& keys_of(const Chain& chain) { return ChainInternals::of(chain).keys; }
+const ChainKeys& keys_of(const Chain& chain) { return chain.impl().keys; }
 
 Result<std::optional<uint64_t>> Chain::head() const { return find_head(store()); }
 

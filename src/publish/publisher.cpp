@@ -239,7 +239,7 @@ Result<std::optional<CommittedState>> Publisher::Impl::committed_state() {
 }
 
 Result<std::optional<CommittedState>> committed_state(Publisher* publisher) {
-  return publisher->impl_->committed_state();
+  return publisher->impl().committed_state();
 }
 
 Result<Publisher> Publisher::open(std::shared_ptr<Store> store, PublishOptions options) {

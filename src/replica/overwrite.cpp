@@ -188,7 +188,7 @@ Result<bool> ReplicaCore::overwrite(uint64_t version, std::span<const NewContent
 }
 
 Result<bool> overwrite(Replica* replica, uint64_t version, std::span<const NewContents> changed) {
-  return replica->impl_->overwrite(version, changed);
+  return replica->impl().overwrite(version, changed);
 }
 
 }  // namespace deltawire

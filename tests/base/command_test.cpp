@@ -9,12 +9,8 @@
 
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::is_failure;
-using testing::read_file;
-using testing::TempFolder;
 
 TEST(Command, PassesTheEnvironmentAndReplacesNames) {
   const TempFolder folder;
@@ -136,4 +132,4 @@ TEST(Command, DoesNotInheritIgnoredSignals) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -4,11 +4,9 @@
 
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::is_failure;
-using testing::TempFolder;
 namespace fs = std::filesystem;
 
 // Says stop when asked for the n-th time.
@@ -79,4 +77,4 @@ TEST(AtomicFile, MessagesShowTheNameTheyAreTold) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

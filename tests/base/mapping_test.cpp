@@ -14,12 +14,10 @@
 #include "base/file.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::is_failure;
-using testing::TempFolder;
 
 class MappingTest : public ::testing::Test {
  protected:
@@ -197,4 +195,4 @@ TEST_F(MappingTest, AHandlerThatComesLater) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -8,10 +8,9 @@
 #include "base/file.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::TempFolder;
 namespace fs = std::filesystem;
 
 // The name that a process which is gone by now would have used.
@@ -98,4 +97,4 @@ TEST(Temporary, AKilledWriterLeavesOneThatTheNextFinds) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

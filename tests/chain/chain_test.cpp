@@ -6,11 +6,8 @@
 #include "made_chain.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::is_failure;
-using testing::MadeChain;
 
 TEST(Chain, OneRunPerStore) {
   auto store = std::make_shared<MemoryStore>("x");
@@ -160,4 +157,4 @@ TEST(Chain, ARecordInTheWrongPlaceIsRefused) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -7,14 +7,8 @@
 #include "chain/retention.h"
 #include "real_chain.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::change;
-using testing::make_tensor;
-using testing::RealChain;
-using testing::State;
-using testing::TempFolder;
 
 // Seven versions, one of them full, an anchor, merged deltas, a pin, a heartbeat, a note of gc.
 void fill_for_fsck(RealChain& real) {
@@ -317,4 +311,4 @@ TEST(Fsck, AStoreThatFailsIsNotDamage) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -15,13 +15,8 @@
 #include "store/forwarding_store.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::follow_plan;
-using testing::is_failure;
-using testing::RealChain;
-using testing::same_state;
 
 constexpr int64_t kGrace = 3600;
 
@@ -672,4 +667,4 @@ TEST(Trash, ComesBackAsItWas) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -8,10 +8,8 @@
 #include "store/memory_store.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::is_failure;
 
 Heartbeat sample(const std::string& name) {
   return {.name = name,
@@ -182,4 +180,4 @@ TEST_F(GoneReplicas, AreForgottenByGcAfterAMonthOfTheStoresClock) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

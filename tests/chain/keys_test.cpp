@@ -7,12 +7,8 @@
 #include "made_chain.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::is_failure;
-using testing::read_file;
-using testing::TempFolder;
 
 namespace fs = std::filesystem;
 
@@ -172,4 +168,4 @@ TEST_F(SignedChain, AHopRecordNeedsItsPartsInTheStore) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -4,10 +4,8 @@
 #include "chain/plan.h"
 #include "made_chain.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::MadeChain;
 
 constexpr uint64_t kVersions = 100'000;
 constexpr uint64_t kWhole = 1'000'000'000, kDelta = 10'000'000;
@@ -66,4 +64,4 @@ TEST(LongChainSlow, ACatchUpIsPlannedInFewRequests) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -11,12 +11,8 @@
 #include "real_chain.h"
 #include "store/forwarding_store.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::follow_plan;
-using testing::RealChain;
-using testing::same_state;
 
 constexpr size_t kAll = SIZE_MAX;
 constexpr uint64_t kPinned = 8;  // reached from version 6, which gc would remove, too
@@ -256,4 +252,4 @@ TEST_F(PinRace, AnAnchorThatCannotBeReadNowIsKeptForThePin) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -10,13 +10,8 @@
 #include "made_chain.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::is_failure;
-using testing::MadeChain;
-using testing::MadeHop;
-using testing::MadeVersion;
 
 constexpr uint64_t kInfinite = std::numeric_limits<uint64_t>::max();
 
@@ -451,4 +446,4 @@ TEST(Plan, ThePathDoesNotDependOnTheGraphsOrder) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

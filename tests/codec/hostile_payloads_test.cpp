@@ -8,11 +8,9 @@
 #include "codec_arrays.h"
 #include "support/blob.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::Blob;
-using testing::le;
 using testing::operator+;
 
 // Patches an array of `num_elements` u16 and returns what went wrong; apply and decode must agree.
@@ -160,4 +158,4 @@ TEST(DamagedPayloads, SameVerdictOnAnyNumberOfThreads) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -5,16 +5,10 @@
 #include "checkpoints.h"
 #include "deltawire/delta.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::change;
-using testing::is_failure;
-using testing::make_tensor;
-using testing::TempFolder;
-using testing::TestTensor;
-using testing::write_checkpoint;
 
 enum class Meddling { kNone, kWrite, kCut };
 
@@ -94,4 +88,4 @@ INSTANTIATE_TEST_SUITE_P(Ways, ChangingInputsTest,
                          ::testing::Values(Meddling::kNone, Meddling::kWrite, Meddling::kCut));
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -14,17 +14,9 @@
 #include "format/delta_part.h"
 #include "format/state_digest.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::change;
-using testing::is_failure;
-using testing::make_tensor;
-using testing::read_file;
-using testing::TempFolder;
-using testing::TestTensor;
-using testing::write_checkpoint;
-using testing::write_sharded;
 namespace fs = std::filesystem;
 
 constexpr DType kAllDTypes[] = {
@@ -527,4 +519,4 @@ TEST_F(DeltaTest, OutputsThatCannotBeAreRefused) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -11,17 +11,9 @@
 #include "checkpoints.h"
 #include "deltawire/delta.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::change;
-using testing::is_failure;
-using testing::make_tensor;
-using testing::read_file;
-using testing::TempFolder;
-using testing::TestTensor;
-using testing::write_checkpoint;
-using testing::write_sharded;
 namespace fs = std::filesystem;
 
 class OutputTest : public ::testing::Test {
@@ -201,4 +193,4 @@ TEST_F(OutputTest, WhatAKilledRunLeftIsClearedAway) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -7,11 +7,9 @@
 
 #include "support/blob.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::Blob;
-using testing::le;
 using testing::operator+;
 
 // Stores `content` (up to 255 bytes) in one raw block and states `content_size`.
@@ -69,4 +67,4 @@ TEST(ZstdFrame, BombsStopAtTheStatedSize) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -4,10 +4,8 @@
 
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::is_failure;
 
 TEST(CheckpointFiles, NamesOfAnyLanguageAreTaken) {
   for (const std::string& name : std::vector<std::string>{
@@ -75,4 +73,4 @@ TEST(CheckpointFiles, WeightsHaveNamesOfWeights) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

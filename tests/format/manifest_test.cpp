@@ -4,10 +4,8 @@
 
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::is_failure;
 
 Digest sha(std::string_view text) { return record_digest(text); }
 Digest sum(std::string_view text) {
@@ -299,4 +297,4 @@ TEST(Schema, DefectsAreNamed) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -19,14 +19,9 @@
 #include "format/delta_part.h"
 #include "format/layout.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::as_bytes;
-using testing::is_failure;
-using testing::read_file;
-using testing::TempFolder;
-using testing::TestTensor;
 namespace fs = std::filesystem;
 
 const fs::path kFolder = fs::path(DELTAWIRE_TESTS_DIR) / "golden" / "v1";
@@ -238,4 +233,4 @@ TEST(GoldenBadFiles, StillGiveTheirNamedError) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -10,15 +10,8 @@
 #include "store/memory_store.h"
 #include "support/test_chain.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::as_bytes;
-using testing::change;
-using testing::make_tensor;
-using testing::TempFolder;
-using testing::TestChain;
-using testing::TestTensor;
 
 class CheckStatesTest : public ::testing::Test {
  protected:
@@ -166,4 +159,4 @@ TEST_F(CheckStatesTest, AMergedDeltaLeadsPastAPoisonedOne) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -12,16 +12,8 @@
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::holds;
-using testing::HookedStore;
-using testing::is_failure;
-using testing::make_tensor;
-using testing::Model;
-using testing::objects_of;
-using testing::TempFolder;
 
 class CompactTest : public ::testing::Test {
  protected:
@@ -320,4 +312,4 @@ TEST_F(CompactTest, AVersionThatNothingLeadsToIsNotCalledWhole) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

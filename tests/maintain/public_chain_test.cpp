@@ -13,11 +13,10 @@
 #include "deltawire/publisher.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::TempFolder;
 
 constexpr uint64_t kElements = 1000;
 using Numbers = std::vector<uint64_t>;
@@ -176,4 +175,4 @@ TEST_F(PublicChainTest, KeysDecideWhatIsReadAndAdded) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

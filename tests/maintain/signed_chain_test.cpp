@@ -13,16 +13,10 @@
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::holds;
-using testing::HookedStore;
-using testing::is_failure;
-using testing::Model;
-using testing::objects_of;
-using testing::TempFolder;
 
 class SignedChainTest : public ::testing::Test {
  protected:
@@ -224,4 +218,4 @@ TEST_F(SignedChainTest, AStrangersAnchorDoesNotBlockAPublishers) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -6,15 +6,8 @@
 #include "store/s3_gateway.h"
 #include "support/published_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::gateway_options;
-using testing::holds;
-using testing::Model;
-using testing::objects_of;
-using testing::open_fresh_store;
-using testing::TempFolder;
 
 Status copy_all(const std::shared_ptr<Store>& from, const std::shared_ptr<Store>& to) {
   DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(from));
@@ -62,4 +55,4 @@ TEST(MirrorRgw, FromAFolderToABucketAndBack) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -17,14 +17,8 @@
 #include "support/published_model.h"
 #include "support/test_chain.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::HookedStore;
-using testing::Model;
-using testing::objects_of;
-using testing::TempFolder;
-using testing::TestChain;
 
 using Numbers = std::vector<uint64_t>;
 
@@ -572,4 +566,4 @@ TEST_F(MirrorTest, SignaturesHoldAndStrangersAreRefused) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -4,21 +4,9 @@
 #include "notify/engine_options.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::does;
-using testing::engine_at;
-using testing::HttpScript;
-using testing::is_failure;
-using testing::Json;
-using testing::kTo12;
-using testing::quick;
-using testing::sglang_script;
-using testing::step;
-using testing::steps;
-using testing::TempFolder;
-using testing::vllm_script;
 using Calls = std::vector<std::string>;
 
 constexpr char kUpdate[] = "POST /update_weights_from_disk";
@@ -334,4 +322,4 @@ TEST(EngineSpec, AKeyThatWouldBeMoreThanOneHeaderIsRefused) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

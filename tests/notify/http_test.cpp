@@ -3,16 +3,8 @@
 #include "notify/engine_options.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::does;
-using testing::HttpScript;
-using testing::is_failure;
-using testing::Json;
-using testing::quick;
-using testing::step;
-using testing::steps;
 
 size_t num_calls(const HttpScript& server) { return server.calls().size(); }
 
@@ -143,4 +135,4 @@ TEST(Http, AnswersCannotBreakALine) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -6,19 +6,9 @@
 #include "notify/engine_options.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::does;
-using testing::engine_at;
-using testing::HttpScript;
-using testing::is_failure;
-using testing::Json;
-using testing::quick;
-using testing::sglang_script;
-using testing::step;
-using testing::steps;
-using testing::vllm_script;
 using Calls = std::vector<std::string>;
 using Path = std::filesystem::path;
 
@@ -293,4 +283,4 @@ TEST(Notifier, StoppedAfterThePatchItLeavesEnginesAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

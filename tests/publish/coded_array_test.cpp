@@ -11,13 +11,8 @@
 #include "store/memory_store.h"
 #include "support/published_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::holds;
-using testing::make_tensor;
-using testing::Model;
-using testing::TestTensor;
 
 // Reads the same bytes, until it is told to read others.
 class ChangingBody final : public Body {
@@ -104,4 +99,4 @@ TEST(CodedArray, LargeNewTensorsAreCodedInADelta) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

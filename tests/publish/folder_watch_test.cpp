@@ -5,14 +5,9 @@
 
 #include "checkpoints.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::is_failure;
-using testing::make_tensor;
-using testing::TempFolder;
-using testing::write_checkpoint;
-using testing::write_sharded;
 namespace fs = std::filesystem;
 
 class FolderWatchTest : public ::testing::Test {
@@ -151,4 +146,4 @@ TEST_F(FolderWatchTest, WaitingEndsWhenSomethingAppears) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -13,16 +13,9 @@
 #include "store/forwarding_store.h"
 #include "store/memory_store.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::is_failure;
-using testing::make_tensor;
-using testing::read_file;
-using testing::TempFolder;
-using testing::TestTensor;
-using testing::write_checkpoint;
-using testing::write_sharded;
 namespace fs = std::filesystem;
 
 WholeTensor whole(const TestTensor& tensor) {
@@ -220,4 +213,4 @@ TEST_F(FullVersionTest, APutOnASlowLinkIsNotWaitedFor) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

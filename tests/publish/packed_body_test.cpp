@@ -14,7 +14,7 @@
 #include "test_files.h"
 #include "transfer/fetch_sink.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 // Weights of several dtypes, more than one block, and what does not pay.
@@ -238,4 +238,4 @@ TEST_F(PackedBodyTest, PiecesComeInAnyOrderAndTwice) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -7,18 +7,8 @@
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::change;
-using testing::head_of;
-using testing::holds;
-using testing::HookedStore;
-using testing::is_failure;
-using testing::make_tensor;
-using testing::Model;
-using testing::objects_of;
-using testing::TempFolder;
 
 class PublisherCaptureTest : public ::testing::Test {
  protected:
@@ -156,4 +146,4 @@ TEST_F(PublisherCaptureTest, AfterAFailureTheNextCarriesEverything) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -11,14 +11,8 @@
 #include "store/memory_store.h"
 #include "support/published_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::head_of;
-using testing::holds;
-using testing::is_failure;
-using testing::Model;
-using testing::objects_of;
 
 // Asks before each call, and after each put that was done.
 class ScriptedStore final : public ForwardingStore {
@@ -253,4 +247,4 @@ TEST(PublisherCommit, WhatComesTooLateLeavesNoRecord) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -5,16 +5,8 @@
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::head_of;
-using testing::holds;
-using testing::HookedStore;
-using testing::is_failure;
-using testing::Model;
-using testing::objects_of;
-using testing::TempFolder;
 
 // With the snapshot in memory, or in a folder.
 class PublisherConflictTest : public ::testing::TestWithParam<bool> {
@@ -142,4 +134,4 @@ INSTANTIATE_TEST_SUITE_P(Snapshots, PublisherConflictTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "InAFolder" : "InMemory"; });
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

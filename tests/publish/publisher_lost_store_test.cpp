@@ -4,15 +4,10 @@
 #include "store/directory_store.h"
 #include "support/published_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::head_of;
-using testing::holds;
-using testing::is_failure;
-using testing::Model;
-using testing::TempFolder;
 
 class LostStoreTest : public ::testing::Test {
  protected:
@@ -146,4 +141,4 @@ TEST_F(LostStoreTest, WholeVersionsWithoutASnapshot) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -7,17 +7,10 @@
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::head_of;
-using testing::holds;
-using testing::HookedStore;
-using testing::is_failure;
-using testing::Model;
-using testing::objects_of;
-using testing::TempFolder;
 
 enum class Kind { kMemory, kFolder, kFolderOfAnchors };
 
@@ -241,4 +234,4 @@ INSTANTIATE_TEST_SUITE_P(Snapshots, LostVersionsTest,
                          ::testing::Values(Kind::kMemory, Kind::kFolder, Kind::kFolderOfAnchors));
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -8,14 +8,9 @@
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::holds;
-using testing::HookedStore;
-using testing::make_tensor;
-using testing::Model;
-using testing::TempFolder;
 namespace fs = std::filesystem;
 
 struct Size {
@@ -202,4 +197,4 @@ INSTANTIATE_TEST_SUITE_P(Sizes, OverwriteTest,
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

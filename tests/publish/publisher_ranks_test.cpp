@@ -16,20 +16,8 @@
 #include "support/shard.h"
 #include "support/thread_group.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::head_of;
-using testing::holds;
-using testing::HookedStore;
-using testing::is_failure;
-using testing::make_tensor;
-using testing::Model;
-using testing::objects_of;
-using testing::Shard;
-using testing::TempFolder;
-using testing::TestTensor;
-using testing::ThreadGroup;
 
 class RanksTest : public ::testing::Test {
  protected:
@@ -540,4 +528,4 @@ TEST_F(RanksTest, AfterAConflictTheyGoOnFromTheOthersVersion) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -6,18 +6,8 @@
 #include "support/published_model.h"
 #include "support/thread_group.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::head_of;
-using testing::holds;
-using testing::HookedStore;
-using testing::is_failure;
-using testing::make_tensor;
-using testing::Model;
-using testing::objects_of;
-using testing::TempFolder;
-using testing::ThreadGroup;
 
 enum class Setup { kMemory, kFolder, kAnchors, kTwoRanks };
 
@@ -160,4 +150,4 @@ INSTANTIATE_TEST_SUITE_P(Publishers, PublisherSchemaTest,
                                            Setup::kTwoRanks));
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

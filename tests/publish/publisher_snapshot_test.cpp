@@ -7,17 +7,9 @@
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::head_of;
-using testing::holds;
-using testing::HookedStore;
-using testing::is_failure;
-using testing::make_tensor;
-using testing::Model;
-using testing::TempFolder;
-using testing::write_checkpoint;
 namespace fs = std::filesystem;
 
 class SnapshotTest : public ::testing::TestWithParam<bool> {
@@ -219,4 +211,4 @@ INSTANTIATE_TEST_SUITE_P(Stores, SnapshotTest, ::testing::Values(false, true),
                          [](const auto& info) { return info.param ? "Directory" : "Remote"; });
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

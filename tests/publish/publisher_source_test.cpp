@@ -16,19 +16,10 @@
 #include "store/memory_store.h"
 #include "support/published_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::change;
-using testing::head_of;
-using testing::holds;
-using testing::is_failure;
-using testing::make_tensor;
-using testing::Model;
-using testing::objects_of;
-using testing::TempFolder;
-using testing::write_checkpoint;
 
 // Reads a body before it is put, calls `meddle`, and only then puts it: what goes to the store was
 // read twice.
@@ -315,4 +306,4 @@ TEST_F(CheckpointSourceTest, AWriterThatNeverStops) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -11,20 +11,9 @@
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::change;
-using testing::head_of;
-using testing::holds;
-using testing::HookedStore;
-using testing::is_failure;
-using testing::make_tensor;
-using testing::Model;
-using testing::objects_of;
-using testing::read_file;
-using testing::TempFolder;
-using testing::TestTensor;
 namespace fs = std::filesystem;
 
 class PublisherTest : public ::testing::Test {
@@ -611,4 +600,4 @@ TEST_F(PublisherTest, CheckpointsAreStoredAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -14,15 +14,8 @@
 #include "support/shard.h"
 #include "support/thread_group.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::head_of;
-using testing::holds;
-using testing::Model;
-using testing::objects_of;
-using testing::Shard;
-using testing::ThreadGroup;
 
 constexpr unsigned kWorld = 3;
 
@@ -328,4 +321,4 @@ INSTANTIATE_TEST_SUITE_P(Publishing, RanksUnderFaults,
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

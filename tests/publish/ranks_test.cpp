@@ -8,11 +8,8 @@
 #include "support/thread_group.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::is_failure;
-using testing::ThreadGroup;
 
 RankReport a_report() {
   RankReport report;
@@ -196,4 +193,4 @@ TEST(RankBoxes, ASealIsOfWhatWasPut) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -17,15 +17,9 @@
 #include "support/published_model.h"
 #include "support/test_chain.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
-using testing::is_failure;
-using testing::is_identical;
-using testing::Model;
-using testing::read_file;
-using testing::TempFolder;
-using testing::write_checkpoint;
 namespace fs = std::filesystem;
 
 using Files = std::map<std::string, std::string>;
@@ -433,4 +427,4 @@ TEST_F(SideFilesTest, GcKeepsWhatVersionsNameAndCollectsTheRest) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -13,11 +13,8 @@
 #include "support/published_model.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::objects_of;
-using testing::TempFolder;
 
 class HeartbeatWriterTest : public ::testing::Test {
  protected:
@@ -180,4 +177,4 @@ TEST(ReplicaId, IsOfTheFolderAndStays) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -7,13 +7,8 @@
 #include "store/memory_store.h"
 #include "support/test_chain.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::change;
-using testing::make_tensor;
-using testing::TestChain;
-using testing::TestTensor;
 
 // Versions 0 to 2, and a merged delta from 0 to 2 beside the two deltas.
 class MemoryStateTest : public ::testing::Test {
@@ -76,4 +71,4 @@ TEST_F(MemoryStateTest, WhereNoWayIsLeftTheFirstBadPartIsNamed) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

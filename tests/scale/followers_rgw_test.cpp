@@ -13,12 +13,8 @@
 #include "store/store_metrics.h"
 #include "support/published_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::gateway_options;
-using testing::Model;
-using testing::TempFolder;
 
 constexpr size_t kFollowers = 50;
 constexpr uint64_t kVersions = 4;
@@ -139,4 +135,4 @@ TEST(FollowersRgw, AVersionTakesEachOfFiftyAFewRequests) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

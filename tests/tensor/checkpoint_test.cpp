@@ -10,13 +10,8 @@
 #include "tensor/sharded_index.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::as_string;
-using testing::frame;
-using testing::is_failure;
-using testing::TempFolder;
 
 // A file of U8 tensors, one per name, each holding its own name.
 std::string shard(const std::vector<std::string>& names, const Metadata& metadata = {}) {
@@ -272,4 +267,4 @@ TEST_F(ShardedCheckpoint, EmptyMapIsAnEmptyCheckpoint) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

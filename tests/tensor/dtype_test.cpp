@@ -5,10 +5,8 @@
 #include "deltawire/tensor.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::is_failure;
 
 struct Expected {
   std::string_view name;
@@ -79,4 +77,4 @@ TEST(DType, ShapeText) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -5,14 +5,10 @@
 #include "tensor/safetensors.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 using namespace std::string_literals;
-using testing::as_bytes;
-using testing::as_string;
-using testing::frame;
-using testing::is_failure;
 
 Status parse_file(std::string_view file) { return parse_safetensors(as_bytes(file)).status(); }
 Status parse(std::string_view json, std::string_view data = "") {
@@ -365,4 +361,4 @@ TEST(SafetensorsHostile, ManyTensorsAreQuick) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

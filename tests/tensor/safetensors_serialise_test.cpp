@@ -3,14 +3,10 @@
 #include "tensor/safetensors.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 using namespace std::string_literals;
-using testing::as_bytes;
-using testing::as_string;
-using testing::frame;
-using testing::is_failure;
 
 TEST(SafetensorsSerialise, ExactBytes) {
   const auto header = serialise_safetensors_header(
@@ -87,4 +83,4 @@ TEST(SafetensorsSerialise, RefusesWhatParseWould) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -8,14 +8,8 @@
 
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::as_bytes;
-using testing::as_string;
-using testing::is_failure;
-using testing::read_file;
-using testing::TempFolder;
 
 const std::vector<TensorSpec> kSpecs = {
     {"a", DType::kBF16, {2}}, {"e", DType::kU8, {0}}, {"b", DType::kU8, {3}}};
@@ -202,4 +196,4 @@ TEST(SafetensorsWriter, FullDiskAtTheHeader) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -5,12 +5,8 @@
 #include "tensor/defects.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::is_failure;
-using testing::read_file;
-using testing::TempFolder;
 
 template <class... Phrases>
 ::testing::AssertionResult corrupt(std::string_view json, const Phrases&... phrases) {
@@ -102,4 +98,4 @@ TEST(ShardedIndex, Write) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

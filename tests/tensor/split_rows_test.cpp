@@ -5,11 +5,8 @@
 
 #include "checkpoints.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::make_tensor;
-using testing::TestTensor;
 
 struct Case {
   DType dtype;
@@ -82,4 +79,4 @@ TEST(BoxRowsTest, RowsAreTheBoxesBytes) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -11,11 +11,8 @@
 #include "store/memory_store.h"
 #include "support/hooked_store.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-using testing::HookedStore;
-using testing::is_failure;
 
 DeltaEntry raw_entry(const std::string& name, Bytes bytes) {
   DeltaEntry entry;
@@ -173,4 +170,4 @@ TEST(PartStreamTest, WaitingCanBeCancelled) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing
