@@ -78,66 +78,62 @@ def test_closing_waits(weights: dict[str, np.ndarray]) -> None:
     assert dw.Chain(store).head == 1
 
 
-def break_commits(store: DictStore) -> None:
-    def fail(call: str, name: str) -> None:
-        if call == "put_if_absent":
-            raise PermissionError("not today")
-
-    store.before = fail
+def refuse(call: str, name: str) -> None:
+    if call == "put_if_absent":
+        raise PermissionError("not today")
 
 
-def test_a_failure_surfaces_at_the_next_call_and_nothing_is_missing_after_it(weights: dict[str, np.ndarray]) -> None:
-    store = DictStore()
-    mine = blank(weights)
-    publisher = dw.Publisher(store, weights)
-    publisher.publish()
-    works = store.before
-    break_commits(store)
-    weights["w"][:10] = 1
-    publisher.publish(wait=False)
+class Failing:
+    """A publisher with a version, and a store that takes no other one until `mend`."""
+
+    def __init__(self, weights: dict[str, np.ndarray]) -> None:
+        self.store = DictStore()
+        self.publisher = dw.Publisher(self.store, weights)
+        self.publisher.publish()
+        self._works, self.store.before = self.store.before, refuse
+        weights["w"][:10] = 1
+
+    def mend(self) -> None:
+        self.store.before = self._works
+
+
+@pytest.fixture
+def failing(weights: dict[str, np.ndarray]) -> Failing:
+    return Failing(weights)
+
+
+def test_a_failure_surfaces_at_the_next_call_and_nothing_is_missing_after_it(
+    failing: Failing, weights: dict[str, np.ndarray]
+) -> None:
+    failing.publisher.publish(wait=False)
     with pytest.raises(dw.IoError, match="not today"):
-        publisher.publish(wait=False)
-    store.before = works
-    assert publisher.publish().num_changed == 10
-    dw.TensorReplica(store, mine).pull()
+        failing.publisher.publish(wait=False)
+    failing.mend()
+    assert failing.publisher.publish().num_changed == 10
+    mine = blank(weights)
+    dw.TensorReplica(failing.store, mine).pull()
     assert bits(mine) == bits(weights)
 
 
-def test_a_failure_that_was_asked_for_is_not_raised_again(weights: dict[str, np.ndarray]) -> None:
-    store = DictStore()
-    publisher = dw.Publisher(store, weights)
-    publisher.publish()
-    works = store.before
-    break_commits(store)
-    weights["w"][:10] = 1
+def test_a_failure_that_was_asked_for_is_not_raised_again(failing: Failing) -> None:
     with pytest.raises(dw.IoError):
-        publisher.publish(wait=False).result()
-    store.before = works
-    assert publisher.publish().number == 1
+        failing.publisher.publish(wait=False).result()
+    failing.mend()
+    assert failing.publisher.publish().number == 1
 
 
-def test_close_raises_what_nobody_asked_for(weights: dict[str, np.ndarray]) -> None:
-    store = DictStore()
-    publisher = dw.Publisher(store, weights)
-    publisher.publish()
-    break_commits(store)
-    weights["w"][:10] = 1
-    publisher.publish(wait=False)
+def test_close_raises_what_nobody_asked_for(failing: Failing) -> None:
+    failing.publisher.publish(wait=False)
     with pytest.raises(dw.IoError):
-        publisher.close()
+        failing.publisher.close()
     with pytest.raises(dw.InvalidArgument, match="closed"):
-        publisher.publish()
+        failing.publisher.publish()
 
 
-def test_a_failure_of_a_forgotten_publisher_is_logged(weights: dict[str, np.ndarray], caplog: pytest.LogCaptureFixture) -> None:
-    store = DictStore()
-    publisher = dw.Publisher(store, weights)
-    publisher.publish()
-    break_commits(store)
-    weights["w"][:10] = 1
-    publisher.publish(wait=False)
+def test_a_failure_of_a_forgotten_publisher_is_logged(failing: Failing, caplog: pytest.LogCaptureFixture) -> None:
+    failing.publisher.publish(wait=False)
     with caplog.at_level(logging.ERROR, "deltawire"):
-        del publisher
+        del failing.publisher
         for thread in threading.enumerate():
             if thread.name == "deltawire-publish":
                 thread.join()
@@ -160,20 +156,16 @@ def test_a_callback_may_close(store: str, weights: dict[str, np.ndarray]) -> Non
     assert future.result().number == 0
 
 
-def test_a_failure_does_not_keep_the_tensors() -> None:
-    store = DictStore()
-    publisher = dw.Publisher(store)
+def test_a_failure_does_not_keep_the_tensors(failing: Failing) -> None:
     tensors = {"w": np.zeros(50_000, np.float32)}
-    publisher.publish(tensors)
-    break_commits(store)
     tensors["w"][:10] = 1
-    held, future = weakref.ref(tensors["w"]), publisher.publish(tensors, wait=False)
+    held, future = weakref.ref(tensors["w"]), failing.publisher.publish(tensors, wait=False)
     wait([future])
     del tensors
     gc.collect()
     assert held() is None
     with pytest.raises(dw.IoError, match="not today"):
-        publisher.close()
+        failing.publisher.close()
 
 
 def test_threads_take_turns(weights: dict[str, np.ndarray]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -53,18 +51,3 @@ def test_it_is_readable(chain: dw.Chain) -> None:
     assert lines[-1].split()[0] == "11"
     assert repr(chain[0]).startswith("Manifest(version=0, full (seed), ")
     assert repr(chain[3]).startswith("Manifest(version=3, ")
-
-
-def test_keys(tmp_path: Path, store: str) -> None:
-    import subprocess
-
-    from deltawire.__main__ import PROGRAM
-
-    if not PROGRAM.exists():
-        pytest.skip("the command line tool is not built")
-    subprocess.run([PROGRAM, "keygen", "-o", tmp_path / "key"], check=True, capture_output=True)
-    subprocess.run([PROGRAM, "keygen", "-o", tmp_path / "other"], check=True, capture_output=True)
-    dw.Publisher(store, {"w": np.zeros(3)}, keys=dw.Keys(sign=tmp_path / "key")).publish()
-    assert len(dw.Chain(store, keys=dw.Keys(trust=tmp_path / "key.pub"))) == 1
-    with pytest.raises(dw.Corruption):
-        dw.Chain(store, keys=dw.Keys(trust=tmp_path / "other.pub"))[0]

@@ -87,13 +87,6 @@ def test_the_delta_is_what_the_command_line_would_write(tmp_path: Path, store: s
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
 
 
-def test_nothing_changed() -> None:
-    state = {"w": np.zeros(3)}
-    delta = dw.diff(state, state)
-    assert (len(delta), delta.base) == (0, delta.target)
-    assert delta.apply_(state).num_patched == 0
-
-
 def test_a_read_only_array_is_not_patched() -> None:
     fixed = np.zeros(3)
     fixed.flags.writeable = False

@@ -351,17 +351,6 @@ def test_a_version_of_other_dtypes_is_refused(tmp_path):
     assert torch.equal(model.weight.data, tensors["weight"])
 
 
-def test_a_version_that_is_staged_is_written_while_the_next_one_is_patched_in(tmp_path, monkeypatch):
-    chain, engine, worker = attached(tmp_path)
-    chain.step(1)
-    worker.stage()
-    monkeypatch.setattr(worker_module, "local_identity", lambda _: None)
-    with pytest.raises(dw.errors.Unavailable, match="being patched"):
-        worker.update(2)  # which is not what is staged
-    assert worker.update().version == 1
-    assert_same(engine, loaded(chain.tensors))
-
-
 def test_an_array_that_is_too_large_is_reloaded(tmp_path):
     tensors = {"weight": torch.arange(4.0), "scale": torch.ones(1)}
     publisher, replica, local = published(tmp_path, tensors)

@@ -16,7 +16,7 @@ pytest.importorskip("fastapi")
 
 from engine_models import changed, checkpoint
 from engine_world import World
-from test_engines import Chain, Rank, assert_same, attached, identity, loaded, together, wait_until
+from test_engines import Chain, Rank, assert_same, attached, attached_to, identity, loaded, together, wait_until
 
 from deltawire._internal.identity import ANY, Wanted
 from deltawire.engines import worker as worker_module
@@ -115,16 +115,17 @@ def test_a_number_that_was_published_again_is_another_version(tmp_path):
 
 def test_an_update_never_ends_with_less_than_was_asked_for(tmp_path, monkeypatch):
     chain = Chain(tmp_path)
-    worker = Worker(loaded(chain.tensors), chain.local, name="w")
-    worker.attach()
+    engine, worker = attached_to(chain)
     chain.step(1)
+    first = chain.tensors
     worker.stage()
     chain.step(2)
     monkeypatch.setattr(worker_module, "local_identity", lambda _: None)  # the next one is being patched in
     with pytest.raises(dw.errors.Unavailable, match="being patched"):
         worker.update(identity(chain, 2))
     assert worker.served == identity(chain, 0)
-    assert worker.update(identity(chain, 1)) == identity(chain, 1)
+    assert worker.update().version == worker.update(identity(chain, 1)).version == 1
+    assert_same(engine, loaded(first))
 
 
 def test_versions_that_come_faster_than_they_are_staged_do_not_starve_the_engine(tmp_path, monkeypatch):

@@ -285,17 +285,6 @@ def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
     assert set(proven.unproven) == set(reloaded)
 
 
-def test_a_reload_is_of_one_version_though_the_checkpoint_goes_on(chain):
-    engine, worker = attached_to(chain, packed)
-    first = chain.step(1)
-    tensors = chain.tensors
-    worker.stage()
-    chain.step(2)
-    assert worker.update(first).version == first
-    expected = packed(tensors)
-    assert_same(engine, expected)
-
-
 def test_recording_writes_nothing(chain):
     engine = loaded(chain.tensors)
     before = {name: bits(value).clone() for name, value in engine.named_parameters()}

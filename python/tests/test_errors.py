@@ -106,29 +106,6 @@ def test_what_is_not_there(tmp_path: Path, store: str) -> None:
         dw.Chain(store)[7]
 
 
-def test_the_second_of_two_publishers_gets_a_conflict(store: str) -> None:
-    first, second = dw.Publisher(store), dw.Publisher(store)
-    first.publish({"w": np.zeros(3)})
-    assert second.publish({"w": np.ones(3)}).number == 1
-    with pytest.raises(dw.Conflict):
-        first.publish({"w": np.full(3, 2.0)})
-    assert first.publish({"w": np.full(3, 2.0)}).number == 2, "it goes on from the other's version"
-
-
-def test_the_second_replica_of_a_folder_gets_a_conflict(store: str, tmp_path: Path) -> None:
-    dw.Publisher(store, {"w": np.zeros(3)}).publish()
-    with dw.Replica(store, tmp_path), pytest.raises(dw.Conflict):
-        dw.Replica(store, tmp_path)
-    dw.Replica(store, tmp_path).close()
-
-
-def test_a_replica_needs_the_models_tensors(store: str) -> None:
-    dw.Publisher(store, {"w": np.zeros(3), "v": np.zeros(3)}).publish()
-    with pytest.raises(dw.InvalidArgument) as caught:
-        dw.TensorReplica(store, {"w": np.zeros(3)}).pull()
-    assert caught.value.tensor == "v"
-
-
 def test_bad_arguments(store: str, tmp_path: Path) -> None:
     with pytest.raises(dw.InvalidArgument, match='codec "zip" is not known'):
         dw.diff({"w": np.zeros(3)}, {"w": np.ones(3)}, codec="zip")
@@ -142,8 +119,6 @@ def test_bad_arguments(store: str, tmp_path: Path) -> None:
         dw.Publisher(store).publish({"w": dw.Tensor(np.zeros(3), "F3")})
     with pytest.raises(dw.InvalidArgument, match="no whole BF16"):
         dw.Publisher(store).publish({"w": dw.Tensor(np.zeros(3, np.uint8), "BF16")})
-    with pytest.raises(TypeError):
-        dw.Publisher(store, nonsense=1)  # type: ignore[call-arg]
 
 
 def test_closed_objects_say_so(store: str, tmp_path: Path) -> None:
@@ -173,12 +148,6 @@ def test_closed_objects_say_so(store: str, tmp_path: Path) -> None:
 def test_what_is_no_model(model: object, words: str, store: str) -> None:
     with pytest.raises(dw.InvalidArgument, match=words):
         dw.Publisher(store, model).publish()  # type: ignore[arg-type]
-
-
-def test_iterators_are_read_once(store: str) -> None:
-    with pytest.raises(dw.InvalidArgument, match="only once"):
-        dw.Publisher(store, iter([("w", np.zeros(3))]))
-    assert dw.Publisher(store).publish(iter([("w", np.zeros(3))])).number == 0
 
 
 def test_other_buckets_have_a_way() -> None:

@@ -4,7 +4,6 @@ import threading
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 import deltawire as dw
 
@@ -77,17 +76,3 @@ def test_follow(tmp_path: Path) -> None:
     publish(source, 3, weights=weights)
     thread.join(60)
     assert seen == [0, 1, 2, 3]
-
-
-def test_errors_are_named(tmp_path: Path) -> None:
-    source, stranger = str(tmp_path / "source"), str(tmp_path / "stranger")
-    publish(source, 2)
-    publish(stranger, 1)
-    with pytest.raises(dw.BaseMismatch, match="holds run"):
-        dw.maintenance.mirror(source, stranger)
-    with pytest.raises(dw.InvalidArgument, match="one store"):
-        dw.maintenance.mirror(source, source)
-    with pytest.raises(dw.NotFound):
-        dw.maintenance.mirror(str(tmp_path / "nothing"), str(tmp_path / "copy"))
-    with pytest.raises(dw.NotFound, match="has no version 9"):
-        dw.maintenance.mirror(source, str(tmp_path / "copy"), since=9)

@@ -127,17 +127,6 @@ def test_groups_reach_the_library(store: str, tmp_path: Path) -> None:
         dw.TensorReplica(store, {"W": np.zeros(1000, np.float32)}, accept=dw.Accept(at_least=9)).pull()
 
 
-def test_a_snapshot_on_disk_is_advanced(store: str, tmp_path: Path) -> None:
-    weights = {"w": np.arange(100_000, dtype=np.float32)}
-    folder = tmp_path / "snapshot"
-    with dw.Publisher(store, weights, snapshot=folder) as publisher:
-        publisher.publish()
-        for step in (7, 8):
-            weights["w"][step] = -1
-            assert publisher.publish().num_changed == 1
-            assert weights["w"].tobytes() in b"".join(path.read_bytes() for path in folder.rglob("*.safetensors"))
-
-
 def test_only_anchors(store: str) -> None:
     weights = {"w": WEIGHTS["w"].copy()}
     with dw.Publisher(store, weights, anchors="only") as publisher:
@@ -161,6 +150,9 @@ def test_a_missing_key_does_not_end_the_signing(store: str, tmp_path: Path) -> N
         return dw.Chain(store)[-1].signed_by
 
     old = signed_by(dw.Keys(sign=tmp_path / "old"))
+    assert len(dw.Chain(store, keys=dw.Keys(trust=tmp_path / "old.pub"))) == 1
+    with pytest.raises(dw.Corruption):
+        dw.Chain(store, keys=dw.Keys(trust=tmp_path / "new.pub"))[0]
     with pytest.raises(dw.InvalidArgument, match="this would not be signed"):
         signed_by(dw.Keys())
     with pytest.raises(dw.InvalidArgument, match="there is none to sign with"):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -34,21 +32,6 @@ class Tied(nn.Module):
 def small() -> nn.Sequential:
     torch.manual_seed(3)
     return nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
-
-
-def train(model: nn.Module, optimizer: torch.optim.Optimizer, width: int = 5) -> None:
-    optimizer.zero_grad()
-    model(torch.rand(4, width)).square().sum().backward()
-    optimizer.step()
-
-
-def test_torch_is_not_imported_by_the_package() -> None:
-    code = (
-        "import sys, numpy, deltawire as dw\n"
-        "dw.Publisher('memory:x', {'w': numpy.ones(3)}).publish()\n"
-        "print('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_modules_are_what_their_state_dict_is(store: str) -> None:
@@ -94,16 +77,6 @@ def test_names_of_the_model_inside_its_wrappers(store: str) -> None:
     assert published(store).keys() == small().state_dict().keys()
 
 
-def test_tensors_whose_elements_are_apart(store: str) -> None:
-    base = torch.arange(12.0)
-    state = {"t": base.reshape(3, 4).t(), "wide": base[:1].expand(5), "every other": base[::2]}
-    with dw.Publisher(store, state) as publisher:
-        publisher.publish()
-        base += 1
-        publisher.publish()
-    assert state_bits(published(store)) == state_bits(state)
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("source", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
 def test_masters_round_as_torch_does(store: str, source: torch.dtype, dtype: torch.dtype) -> None:
@@ -112,12 +85,14 @@ def test_masters_round_as_torch_does(store: str, source: torch.dtype, dtype: tor
     ties = torch.arange(0x3F000000, 0x3F000000 + (1 << 20), 1 << 10, dtype=torch.int32).view(torch.float32).to(source)
     inf, nan = float("inf"), float("nan")
     edges = torch.tensor([0.0, -0.0, inf, -inf, nan, 65504, 65519.9, 65520, 1e-7, 6e-8, 3e-8]).to(source)
-    masters = torch.cat([whole, ties, edges])
-    with dw.Publisher(store, {"w": masters}, dtype=dtype) as publisher:
+    bounds = torch.tensor([0x7F800001, 0x7FFFFFFF, 1, 0x7F7FFFFF], dtype=torch.int32).view(torch.float32).to(source)
+    masters, steps = torch.cat([whole, ties, edges, bounds, -bounds]), torch.tensor([3])
+    with dw.Publisher(store, {"w": masters, "steps": steps}, dtype=dtype) as publisher:
         publisher.publish()
         masters[::7] = masters[::7].flip(0)
         publisher.publish()
     got, wanted = published(store)["w"], masters.to(dtype)
+    assert torch.equal(published(store)["steps"], steps)
     assert got.dtype == dtype
     is_nan = wanted.isnan()
     assert torch.equal(got.isnan(), is_nan)  # of NaNs torch's own bits depend on the machine
@@ -142,24 +117,6 @@ def test_parameters_that_come_later(store: str) -> None:
         publisher.publish()
     assert state_bits(published(store, 1)).keys() == small().state_dict().keys() | {"head.weight", "head.bias"}
     assert state_bits(published(store)) == state_bits(model.state_dict())
-
-
-@pytest.mark.parametrize("source", [torch.float32, torch.float64, torch.float16])
-def test_masters_are_published_as_torch_rounds_them(store: str, source: Any) -> None:
-    every = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
-    reloaded = torch.tensor([0x7F800001, 0x7FFFFFFF, 1, 0x3F808000, 0x3F818000, 0x7F7FFFFF], dtype=torch.int32).view(
-        torch.float32
-    )
-    state = {"w": torch.cat([every, -reloaded, reloaded]).to(source), "steps": torch.tensor([3])}
-    with dw.Publisher(store, state, dtype=torch.bfloat16) as publisher:
-        publisher.publish()
-        state["w"][5:900] += 1
-        publisher.publish()
-    held, theirs = published(store), state["w"].to(torch.bfloat16)
-    numbers = ~theirs.isnan()  # torch has several NaNs: with AVX-512 other ones than in what is left of a vector
-    assert torch.equal(~held["w"].isnan(), numbers)
-    assert state_bits({"w": held["w"][numbers]}) == state_bits({"w": theirs[numbers]})
-    assert torch.equal(held["steps"], state["steps"])
 
 
 def test_a_step_below_the_rounding_is_no_change(store: str) -> None:
@@ -198,32 +155,6 @@ def test_what_is_trainable(store: str) -> None:
     assert published(store).keys() == {"2.weight", "2.bias"}
     with pytest.raises(dw.InvalidArgument, match="trainable_only: a module"):
         dw.Publisher(store, model.state_dict(), select=dw.Select(trainable_only=True)).publish()
-
-
-class Lora(nn.Module):
-    def __init__(self, base: nn.Linear) -> None:
-        super().__init__()
-        self.base = base.requires_grad_(False)
-        self.a, self.b = nn.Linear(5, 2, bias=False), nn.Linear(2, 7, bias=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.base(x) + self.b(self.a(x))
-
-    def merged(self) -> dict[str, torch.Tensor]:
-        return {"weight": self.base.weight + self.b.weight @ self.a.weight, "bias": self.base.bias}
-
-
-def test_adapters_on_their_own_and_merged(store: str) -> None:
-    model = Lora(nn.Linear(5, 7))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    adapters = dw.Publisher(f"{store}-adapters", model, select=dw.Select(trainable_only=True))
-    merged = dw.Publisher(f"{store}-merged", model.merged, dtype=torch.bfloat16)
-    for _ in range(2):
-        adapters.publish()
-        merged.publish()
-        train(model, optimizer)
-    assert published(f"{store}-adapters").keys() == {"a.weight", "b.weight"}
-    assert published(f"{store}-merged").keys() == {"weight", "bias"}
 
 
 def test_what_is_no_tensor(store: str) -> None:

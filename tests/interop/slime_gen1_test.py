@@ -7,13 +7,11 @@ no `zstd` program.
 
 import functools
 import json
-import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 
-from sparse_files import Program, first_model, next_model, np, read_safetensors, same, write_safetensors
+from sparse_files import both_ways, first_model, next_model, np, read_safetensors, write_safetensors
 
 TORCH = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "I64": "int64"}
 SHAPES = {
@@ -89,10 +87,11 @@ def write_file(path, version, encoding, before, after, names):
     path.write_bytes(compressed(data, path.parent.parent) if encoding == "deltas_zstd" else data)
 
 
-def write_version(root, version, encoding, before, after):
+def write_version(root, version, models, encoding):
     """Three ranks, the last of two flushes, one of them mixed. No DONE: slime makes none."""
     folder = root / f"weight_v{version:06d}"
     folder.mkdir(parents=True)
+    before, after = models[version - 1], models[version]
     changed = [name for name in after if not np.array_equal(after[name][2], before[name][2])]
     mixed = [name for name in changed if after[name][0] != "I64"]
     files = {(0, 0): mixed[:2], (2, 0): mixed[2:3], (2, 1): mixed[3:], (5, 0): [n for n in changed if n not in mixed]}
@@ -101,8 +100,9 @@ def write_version(root, version, encoding, before, after):
             write_file(folder / f"rank{rank:04d}_flush{flush:06d}.safetensors", version, encoding, before, after, names)
 
 
-def read_version(folder, version, model):
+def read_version(root, version, model, encoding):
     """As their receiver does, but exact."""
+    folder = root / f"weight_v{version:06d}"
     assert (folder / "DONE").read_bytes() == b""
     model = {name: (dtype, shape, raw.copy()) for name, (dtype, shape, raw) in model.items()}
     for path in sorted(folder.glob("*.safetensors")):
@@ -111,7 +111,7 @@ def read_version(folder, version, model):
         metadata, tensors = read_safetensors(data)
         (_, _, blob), (stored, _, values) = tensors["__positions__"], tensors["__values__"]
         assert metadata["checksum"] == checksum(blob, stored, values), path
-        assert metadata["current_version"] == str(version)
+        assert metadata["current_version"] == str(version) and metadata["encoding"] == encoding
         for param in json.loads(metadata["params"]):
             dtype, shape, raw = model[param["name"]]
             assert param["dtype"] == TORCH[dtype] and param["shape"] == shape
@@ -131,32 +131,14 @@ def main(path):
     models = [first_model(rng, SHAPES)]
     for share in (0.01, 0.00001, 0.3):
         models.append(next_model(rng, models[-1], share, SPECIAL))
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        program = Program(path, folder)
-        base = folder / "base.safetensors"
-        base.write_bytes(write_safetensors(models[0], {}))
-        program.publish(folder / "trainer", models)
-        for encoding in encodings:
-            theirs, chain, ours = (folder / f"{what}-{encoding}" for what in ("theirs", "chain", "ours"))
-            for version in (1, 2, 3):
-                write_version(theirs, version, encoding, models[version - 1], models[version])
-            program.run("import", "slime-gen1", theirs, chain, "--base", base)
-            for version in (0, 1, 2, 3):
-                assert same(program.pulled(chain, version), models[version]), (encoding, version)
-            program.run("export", "slime-gen1", folder / "trainer", ours, "--encoding", encoding, "--buffer-size", "64KiB")
-            held = models[0]
-            for version in (1, 2, 3):
-                held = read_version(ours / f"weight_v{version:06d}", version, held)
-                assert same(held, models[version]), (encoding, version)
-        refusals(program, folder, models)
-    print(f"slime-gen1: {', '.join(encodings)}: 3 versions each way")
+    with both_ways(path, "slime-gen1", models, encodings, write_version, read_version, "--buffer-size", "64KiB") as made:
+        refusals(*made, models)
 
 
 def refusals(program, folder, models):
     # One flipped bit in a value: their checksum notices, and nothing is committed.
     damaged = folder / "damaged"
-    write_version(damaged, 1, "deltas", models[0], models[1])
+    write_version(damaged, 1, models, "deltas")
     file = damaged / "weight_v000001" / "rank0002_flush000000.safetensors"
     data = bytearray(file.read_bytes())
     header = 8 + int.from_bytes(data[:8], "little")

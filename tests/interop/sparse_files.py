@@ -1,4 +1,4 @@
-"""What the tests of sparse dialects share: safetensors files, a model that is trained, and the command line. Needs numpy."""
+"""What the tests of dialects share: safetensors files, a model that is trained, and the command line. Needs numpy."""
 
 import json
 import os
@@ -6,6 +6,8 @@ import pathlib
 import struct
 import subprocess
 import sys
+import tempfile
+from contextlib import contextmanager
 
 try:
     import numpy as np
@@ -14,6 +16,7 @@ except ImportError:
     sys.exit(77)
 
 STORED = {"BF16": "<u2", "F16": "<u2", "F32": "<u4", "I64": "<u8", "I32": "<i4", "U8": "<u1", "U16": "<u2", "U32": "<u4"}
+STORED["F8_E4M3"] = "<u1"
 
 
 def read_safetensors(data):
@@ -91,3 +94,27 @@ class Program:
             file = self.folder / f"publish-{number}.safetensors"
             file.write_bytes(write_safetensors(model, {}))
             self.run("publish", file, store, "-q")
+
+
+@contextmanager
+def both_ways(path, dialect, models, encodings, write, read, *export):
+    """Their files of each version become a chain, and the trainer's chain becomes files that are read as theirs are."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        program = Program(path, folder)
+        base = folder / "base.safetensors"
+        base.write_bytes(write_safetensors(models[0], {}))
+        program.publish(folder / "trainer", models)
+        for encoding in encodings:
+            theirs, chain, ours = (folder / f"{what}-{encoding}" for what in ("theirs", "chain", "ours"))
+            for version in range(1, len(models)):
+                write(theirs, version, models, encoding)
+            program.run("import", dialect, theirs, chain, "--base", base)
+            program.run("export", dialect, folder / "trainer", ours, "--encoding", encoding, *export)
+            held = models[0]
+            for version, model in enumerate(models):
+                assert same(program.pulled(chain, version), model), (encoding, version)
+                held = read(ours, version, held, encoding) if version else held
+                assert same(held, model), (encoding, version)
+        yield program, folder
+    print(f"{dialect}: {', '.join(encodings)}: {len(models) - 1} versions each way")
