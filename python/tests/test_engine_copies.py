@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from engine_models import Engine
 from test_engine_shards import begin, go_on, running
-from test_engines import Chain, Rank, loaded, together
+from test_engines import Chain, loaded_ranks, ranks, together
 from torch import nn
 
 from deltawire.engines import worker as worker_module
@@ -53,26 +52,14 @@ class Sinks(nn.Module):
             dict(self.named_parameters())[name].data.copy_(tensor)
 
 
-class Scene:
+class Scene(Chain):
     """A chain of two tensors, and a host's copy of it."""
 
     def __init__(self, folder: Path, **tensors: torch.Tensor) -> None:
-        self.tensors = {name: torch.randn(8).to(torch.bfloat16) for name in ("sinks", "other")} | tensors
-        self.store, self.local = str(folder / "store"), str(folder / "local")
-        self._publisher = dw.Publisher(self.store)
-        self._publisher.publish(self.tensors)
-        self.replica = dw.Replica(self.store, self.local, feed=True)
-        self.replica.pull()
+        super().__init__(folder, {name: torch.randn(8).to(torch.bfloat16) for name in ("sinks", "other")} | tensors)
 
     def step(self) -> None:
-        self.tensors = {name: tensor + 1 for name, tensor in self.tensors.items()}
-        self._publisher.publish(self.tensors)
-        self.replica.pull()
-
-    def attached(self, model: nn.Module) -> Worker:
-        worker = Worker(model, self.local, name="w")
-        worker.attach()
-        return worker
+        self.publish({name: tensor + 1 for name, tensor in self.tensors.items()})
 
     def assert_copied(self, copy: torch.Tensor, name: str = "sinks") -> None:
         assert torch.equal(copy, self.tensors[name].float())
@@ -222,9 +209,8 @@ def test_copies_are_known_after_attaching_has_failed_once(scene, monkeypatch):
 
 def test_a_rank_that_cannot_look_for_copies_does_not_leave_the_others_waiting(tmp_path, monkeypatch):
     chain = Chain(tmp_path)
-    barrier, words = threading.Barrier(2), [None] * 2
-    engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
-    workers = [Worker(engine, chain.local, name=f"w{n}", group=Rank(n, 2, barrier, words)) for n, engine in enumerate(engines)]
+    engines = loaded_ranks(chain)
+    workers = ranks(chain, engines)
     copies = worker_module.Copies
 
     def on_one(models):

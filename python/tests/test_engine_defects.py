@@ -14,7 +14,7 @@ import deltawire as dw
 torch = pytest.importorskip("torch")
 
 from engine_models import Engine
-from test_engines import Chain, Rank, assert_same, attached, identity, loaded, packed, together
+from test_engines import Chain, assert_same, attached, identity, loaded, loaded_ranks, packed, ranks, together
 from torch import nn
 
 from deltawire._internal.identity import ANY, Wanted
@@ -36,11 +36,9 @@ class Threaded(Engine):
 
 
 def test_a_loader_with_threads_writes_nothing_while_it_is_recorded(tmp_path):
-    chain = Chain(tmp_path)
-    engine = Threaded()
+    chain, engine = Chain(tmp_path), Threaded()
     engine.load_weights(chain.tensors.items())
-    worker = Worker(engine, chain.local, name="w")
-    worker.attach()
+    worker = chain.attached(engine)
     assert_same(engine, loaded(chain.tensors))
     assert worker.report.tensors == len(chain.tensors)
     version = chain.step(1)
@@ -77,44 +75,22 @@ class Given(Scalar):
             dict(self.named_parameters())[name].data.copy_(tensor.reshape(-1))
 
 
-def published(folder, tensors):
-    """A trainer with version 0 of these, and its host."""
-    store, local = str(folder / "store"), str(folder / "local")
-    publisher = dw.Publisher(store)
-    publisher.publish(tensors)
-    replica = dw.Replica(store, local, feed=True)
-    replica.pull()
-    return publisher, replica, local
-
-
 @pytest.mark.parametrize("kind", [Scalar, Given])
 def test_parameters_that_are_not_copied_are_updated_too(tmp_path, kind):
     tensors = {"scale": torch.tensor(0.5), "weight": torch.arange(4.0)}
-    publisher, replica, local = published(tmp_path, tensors)
-    model = kind()
+    chain, model = Chain(tmp_path, tensors), kind()
     model.load_weights(tensors.items())
-    worker = Worker(model, local, name="w", reload=getattr(model, "reload", model.load_weights))
-    worker.attach()
-    publisher.publish({"scale": torch.tensor(0.75), "weight": torch.arange(4.0) + 1})
-    replica.pull()
+    worker = chain.attached(model, reload=getattr(model, "reload", model.load_weights))
+    chain.publish({"scale": torch.tensor(0.75), "weight": torch.arange(4.0) + 1})
     assert worker.update().version == 1
     assert model.scale.item() == 0.75
     assert torch.equal(model.weight.data, torch.arange(4.0) + 1)
 
 
-def ranks(chain, engines, **options):
-    world = len(engines)
-    barrier, words = threading.Barrier(world, timeout=10), [None] * world
-    return [
-        Worker(engine, chain.local, name=f"w{rank}", group=Rank(rank, world, barrier, words), **options)
-        for rank, engine in enumerate(engines)
-    ]
-
-
 def two_ranks(folder):
     """A chain, and the two ranks of an engine."""
     chain = Chain(folder)
-    engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
+    engines = loaded_ranks(chain)
     return chain, engines, ranks(chain, engines)
 
 
@@ -146,10 +122,8 @@ def test_ranks_attach_to_one_version(tmp_path):
 
 
 def test_a_proof_that_fails_on_one_rank_fails_on_all(tmp_path):
-    chain = Chain(tmp_path)
-    engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
-    before = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
-    workers = ranks(chain, engines)
+    chain, engines, workers = two_ranks(tmp_path)
+    before = loaded_ranks(chain)
     together(workers, lambda w: w.attach().version)
     chain.step(1)
     of = workers[1]._pieces.of
@@ -333,19 +307,12 @@ def test_a_member_serves_on_after_a_reload_that_failed(tmp_path):
 
 
 def test_a_version_of_other_dtypes_is_refused(tmp_path):
-    store, local = str(tmp_path / "store"), str(tmp_path / "local")
-    publisher = dw.Publisher(store, options=dw.PublishOptions(schema_change=True))
     tensors = {"weight": torch.arange(64, dtype=torch.float16), "scale": torch.ones(1)}
-    publisher.publish(tensors)
-    replica = dw.Replica(store, local, feed=True)
-    replica.pull()
-    model = Scalar()
+    chain, model = Chain(tmp_path, tensors), Scalar()
     model.weight = nn.Parameter(torch.zeros(64, dtype=torch.float16))
     model.load_weights(tensors.items())
-    worker = Worker(model, local, name="w")
-    worker.attach()
-    publisher.publish({"weight": torch.arange(64, dtype=torch.bfloat16) + 1, "scale": torch.ones(1)})
-    replica.pull()
+    worker = chain.attached(model)
+    chain.publish({"weight": torch.arange(64, dtype=torch.bfloat16) + 1, "scale": torch.ones(1)})
     with pytest.raises(dw.errors.BaseMismatch):
         worker.update()
     assert torch.equal(model.weight.data, tensors["weight"])
@@ -353,17 +320,14 @@ def test_a_version_of_other_dtypes_is_refused(tmp_path):
 
 def test_an_array_that_is_too_large_is_reloaded(tmp_path):
     tensors = {"weight": torch.arange(4.0), "scale": torch.ones(1)}
-    publisher, replica, local = published(tmp_path, tensors)
-    model = Scalar()
+    chain, model = Chain(tmp_path, tensors), Scalar()
     try:
         model.weight = nn.Parameter(torch.empty((1 << 32) + 8)[-4:])  # memory that nobody touches
     except RuntimeError:
         pytest.skip("this machine does not give addresses for 16 GiB")
     model.load_weights(tensors.items())
-    worker = Worker(model, local, name="w", reload=model.load_weights)
-    worker.attach()
-    publisher.publish({"weight": torch.arange(4.0) + 1, "scale": torch.ones(1)})
-    replica.pull()
+    worker = chain.attached(model, reload=model.load_weights)
+    chain.publish({"weight": torch.arange(4.0) + 1, "scale": torch.ones(1)})
     assert worker.update().version == 1
     assert torch.equal(model.weight.data, torch.arange(4.0) + 1)
 
@@ -427,15 +391,12 @@ class Latent(nn.Module):
 
 def test_what_is_computed_of_weights_follows_them(tmp_path):
     tensors = {"kv_b_proj.weight": torch.arange(24.0).reshape(6, 4), "o_proj.weight": torch.ones(4, 4)}
-    publisher, replica, local = published(tmp_path, tensors)
-    model = Latent()
+    chain, model = Chain(tmp_path, tensors), Latent()
     model.load_weights(tensors.items())
-    worker = Worker(model, local, name="w", reload=model.load_weights)
-    worker.attach()
+    worker = chain.attached(model, reload=model.load_weights)
     assert worker.report.reloaded == ["kv_b_proj.weight"]
     newer = {name: tensor + 1 for name, tensor in tensors.items()}
-    publisher.publish(newer)
-    replica.pull()
+    chain.publish(newer)
     assert worker.update().version == 1
     assert torch.equal(model.w_kc, newer["kv_b_proj.weight"][:3].t())
     assert torch.equal(model.o_proj.weight.data, newer["o_proj.weight"])
@@ -461,14 +422,11 @@ class Half(Scalar):
 @pytest.mark.parametrize("rows", [(slice(0, 4),), (slice(0, 4), slice(2, 6))], ids=str)
 def test_tensors_that_are_not_held_once_and_whole_are_not_proven(tmp_path, rows):
     tensors = {"scale": torch.tensor(0.5), "weight": torch.arange(4.0), "rows": torch.arange(24.0).reshape(6, 4)}
-    publisher, replica, local = published(tmp_path, tensors)
-    model = Half(*rows)
+    chain, model = Chain(tmp_path, tensors), Half(*rows)
     model.load_weights(tensors.items())
-    worker = Worker(model, local, name="w")
-    worker.attach()
+    worker = chain.attached(model)
     newer = {name: tensor + 1 for name, tensor in tensors.items()}
-    publisher.publish(newer)
-    replica.pull()
+    chain.publish(newer)
     assert worker.update().version == 1
     for part, parameter in zip(rows, model.parts, strict=True):
         assert torch.equal(parameter.data, newer["rows"][part])

@@ -12,11 +12,11 @@ import deltawire as dw
 
 torch = pytest.importorskip("torch")
 
+from test_engines import Chain
 from torch import nn
 
 from deltawire.engines.atomic import atomic_group, check_scales
 from deltawire.engines.undo import Undo
-from deltawire.engines.worker import Worker
 
 SIZE, LAYERS = 128, 2
 
@@ -120,18 +120,13 @@ class Model(nn.Module):
         return [self.norm.data.clone(), *(linear.output() for linear in self.linears())]
 
 
-class Scene:
+class Scene(Chain):
     """A chain, a host's copy, a model that follows."""
 
     def __init__(self, folder: Path) -> None:
-        self.tensors = checkpoint()
-        self.publisher = dw.Publisher(str(folder / "store"), options=dw.PublishOptions(schema_change=True))
-        self.publisher.publish(self.tensors)
-        self.replica = dw.Replica(str(folder / "store"), folder / "local", feed=True)
-        self.replica.pull()
+        super().__init__(folder, checkpoint())
         self.model = Model(self.tensors)
-        self.worker = Worker(self.model, str(folder / "local"), name="w", reload=self.model.reload)
-        self.worker.attach()
+        self.worker = self.attached(self.model, reload=self.model.reload)
 
     def step(self, *names: str) -> int:
         """Something of these tensors changes."""
@@ -141,9 +136,7 @@ class Scene:
                 self.tensors[name].flatten()[::3] += 1
             else:
                 self.tensors[name] *= 1.5
-        version = self.publisher.publish(self.tensors).number
-        self.replica.pull()
-        return version
+        return self.publish(self.tensors)
 
 
 @pytest.fixture
@@ -354,20 +347,13 @@ class Head(nn.Module):
 
 
 def test_a_copy_that_only_a_kernel_knows_follows(tmp_path):
-    tensors = {"weight": torch.randn(16, 16)}
-    publisher = dw.Publisher(str(tmp_path / "store"))
-    publisher.publish(tensors)
-    replica = dw.Replica(str(tmp_path / "store"), tmp_path / "local", feed=True)
-    replica.pull()
-    head = Head(tensors["weight"])
-    worker = Worker(head, str(tmp_path / "local"), name="w", reload=head.reload)
-    worker.attach()
-    tensors["weight"] = tensors["weight"] + 1
-    publisher.publish(tensors)
-    replica.pull()
+    weight = torch.randn(16, 16)
+    chain, head = Chain(tmp_path, {"weight": weight}), Head(weight)
+    worker = chain.attached(head, reload=head.reload)
+    chain.publish({"weight": weight + 1})
     assert worker.update().version == 1
     x = torch.randn(3, 16)
-    assert torch.equal(head.cpu_linear(x), Head(tensors["weight"]).cpu_linear(x))
+    assert torch.equal(head.cpu_linear(x), Head(weight + 1).cpu_linear(x))
 
 
 class Experts(nn.Module):
@@ -403,19 +389,13 @@ def test_weights_come_along_with_scales_that_are_converted(tmp_path):
     for expert in range(2):
         tensors[f"experts.{expert}.up_proj.weight"] = torch.randint(-100, 100, (SIZE, SIZE), dtype=torch.int8)
         tensors[f"experts.{expert}.up_proj.weight_scale"] = torch.rand(SIZE, 1).bfloat16() + 0.5
-    with dw.Publisher(str(tmp_path / "store")) as publisher:
-        publisher.publish(tensors)
-        replica = dw.Replica(str(tmp_path / "store"), tmp_path / "local", feed=True)
-        replica.pull()
-        model = Experts(tensors)
-        worker = Worker(model, str(tmp_path / "local"), name="w", reload=model.reload)
-        worker.attach()
-        for name in list(tensors):
-            tensors[name] = tensors[name] + (torch.ones((), dtype=torch.int8) if tensors[name].dtype == torch.int8 else 0.25)
-            version = publisher.publish(tensors).number
-            replica.pull()
-            worker.stage()
-            assert worker.update().version == version
-            fresh = Experts(tensors)
-            assert torch.equal(model.weight, fresh.weight), name
-            assert torch.equal(model.weight_scale, fresh.weight_scale), name
+    chain, model = Chain(tmp_path, tensors), Experts(tensors)
+    worker = chain.attached(model, reload=model.reload)
+    for name in list(tensors):
+        tensors[name] = tensors[name] + (torch.ones((), dtype=torch.int8) if tensors[name].dtype == torch.int8 else 0.25)
+        version = chain.publish(tensors)
+        worker.stage()
+        assert worker.update().version == version
+        fresh = Experts(tensors)
+        assert torch.equal(model.weight, fresh.weight), name
+        assert torch.equal(model.weight_scale, fresh.weight_scale), name

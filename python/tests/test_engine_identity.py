@@ -16,7 +16,7 @@ pytest.importorskip("fastapi")
 
 from engine_models import changed, checkpoint
 from engine_world import World
-from test_engines import Chain, Rank, assert_same, attached, attached_to, identity, loaded, together, wait_until
+from test_engines import Chain, assert_same, attached, identity, loaded, loaded_ranks, ranks, together, wait_until
 
 from deltawire._internal.identity import ANY, Wanted
 from deltawire.engines import worker as worker_module
@@ -114,8 +114,7 @@ def test_a_number_that_was_published_again_is_another_version(tmp_path):
 
 
 def test_an_update_never_ends_with_less_than_was_asked_for(tmp_path, monkeypatch):
-    chain = Chain(tmp_path)
-    engine, worker = attached_to(chain)
+    chain, engine, worker = attached(tmp_path)
     chain.step(1)
     first = chain.tensors
     worker.stage()
@@ -224,9 +223,7 @@ def test_engines_that_attached_at_different_versions_go_to_one(tmp_path):
 @pytest.mark.parametrize("what", ["_read", "_compare", "_check_scales"])
 def test_what_is_read_is_of_one_version_from_the_beginning(tmp_path, monkeypatch, what):
     """The folder goes to the wanted version while it is read: at the end it is that one, and what was read is a mix."""
-    chain = Chain(tmp_path)
-    worker = Worker(loaded(chain.tensors), chain.local, name="w")
-    worker.attach()
+    chain, _, worker = attached(tmp_path)
     chain.step(1, pull=False)
     read, names = LocalCheckpoint.read, sorted(chain.tensors)
 
@@ -288,9 +285,8 @@ def test_a_host_that_cannot_go_on_is_not_ready(world, tmp_path):
 
 def test_replicated_weights_that_differ_between_ranks_are_wrong(tmp_path):
     chain = Chain(tmp_path)
-    barrier, words = threading.Barrier(2), [None] * 2
-    engines = [loaded(chain.tensors, rank=rank, world=2) for rank in range(2)]
-    workers = [Worker(engine, chain.local, name=f"w{n}", group=Rank(n, 2, barrier, words)) for n, engine in enumerate(engines)]
+    engines = loaded_ranks(chain)
+    workers = ranks(chain, engines)
     together(workers, lambda w: w.attach())
     with torch.no_grad():
         bits(engines[1].norm)[3] ^= 4
@@ -305,9 +301,7 @@ def test_replicated_weights_that_differ_between_ranks_are_wrong(tmp_path):
 
 @pytest.mark.parametrize("stride", [1, 2, 16])
 def test_samples_go_round_whatever_versions_are_taken(tmp_path, stride):
-    chain = Chain(tmp_path)
-    worker = Worker(loaded(chain.tensors), chain.local, name="w")
-    worker.attach()
+    chain, _, worker = attached(tmp_path)
     seen: set[str] = set()
     of = worker._pieces.of
     worker._pieces.of = lambda name: seen.add(name) or of(name)

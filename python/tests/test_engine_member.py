@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from contextlib import closing
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_models import Engine, changed, checkpoint
+from engine_models import Engine
+from test_engines import Chain, assert_same, identity, loaded, wait_until
 
 import deltawire as dw
 from deltawire.engines.member import Member
@@ -19,50 +21,32 @@ from deltawire.engines.settings import Settings
 from deltawire.engines.sglang import loader
 
 
-def _published(folder: Path) -> tuple[dw.Publisher, dict[str, torch.Tensor], Settings]:
-    tensors = checkpoint()
-    publisher = dw.Publisher(str(folder / "store"), tensors)
-    publisher.publish()
-    settings = Settings(store=str(folder / "store"), local=str(folder / "local"), interval=0.05, timeout=30)
-    with dw.Replica(settings.store, settings.local) as replica:
-        replica.pull()
-    return publisher, tensors, settings
-
-
-def _identity(settings: Settings, number: int) -> dw.Identity:
-    return dw.Chain(settings.store)[number].identity
-
-
-def _loaded(tensors: dict[str, torch.Tensor]) -> Engine:
-    engine = Engine()
-    engine.load_weights(iter(tensors.items()))
-    return engine
+def _published(folder: Path) -> tuple[Chain, Settings]:
+    chain = Chain(folder)
+    chain.replica.close()
+    return chain, Settings(store=chain.store, local=chain.local, interval=0.05, timeout=30)
 
 
 def test_a_member_goes_to_a_version_and_proves_it(tmp_path: Path) -> None:
-    publisher, tensors, settings = _published(tmp_path)
-    engine = _loaded(tensors)
+    chain, settings = _published(tmp_path)
+    engine = loaded(chain.tensors)
     with closing(Member(settings, engine, engine="test")) as member:
-        assert member.call("attach") == {"ok": _identity(settings, 0)}
-        newer = changed(tensors, seed=1)
-        publisher.publish(newer)
-        assert member.call("update", wanted=[1]) == {"ok": _identity(settings, 1)}
-        assert all(torch.equal(mine, its) for mine, its in zip(engine.parameters(), _loaded(newer).parameters(), strict=True))
+        assert member.call("attach") == {"ok": identity(chain, 0)}
+        chain.step(1, pull=False)
+        assert member.call("update", wanted=[1]) == {"ok": identity(chain, 1)}
+        assert_same(engine, loaded(chain.tensors))
         proof = member.call("prove")["ok"]
-        assert (proof["version"], proof["num_tensors"], proof["wrong"]) == (1, len(tensors), ())
-        assert member.call("status")["ok"]["served"] == _identity(settings, 1)._asdict()
+        assert (proof["version"], proof["num_tensors"], proof["wrong"]) == (1, len(chain.tensors), ())
+        assert member.call("status")["ok"]["served"] == identity(chain, 1)._asdict()
 
 
 def test_a_version_is_staged_before_it_is_asked_for(tmp_path: Path) -> None:
-    publisher, tensors, settings = _published(tmp_path)
-    with closing(Member(settings, _loaded(tensors), engine="test")) as member:
+    chain, settings = _published(tmp_path)
+    with closing(Member(settings, loaded(chain.tensors), engine="test")) as member:
         member.call("attach")
-        publisher.publish(changed(tensors, seed=1))
-        end = time.monotonic() + 30
-        while not member.call("status")["ok"]["staged"]:
-            assert time.monotonic() < end, member.call("status")
-            time.sleep(0.01)
-        assert member.call("update") == {"ok": _identity(settings, 1)}
+        chain.step(1, pull=False)
+        wait_until(lambda: member.call("status")["ok"]["staged"])
+        assert member.call("update") == {"ok": identity(chain, 1)}
         assert member.call("status")["ok"]["last_pause"]["staged_before"]
 
 
@@ -79,17 +63,17 @@ class _Two:
 
 
 def test_a_version_that_does_not_come_to_one_worker_comes_to_none(tmp_path: Path) -> None:
-    publisher, tensors, settings = _published(tmp_path)
+    chain, settings = _published(tmp_path)
     group = _Two()
-    with closing(Member(settings, _loaded(tensors), engine="test", group=group)) as member:
+    with closing(Member(settings, loaded(chain.tensors), engine="test", group=group)) as member:
         member.call("attach")
         answer = member.call("update", wanted=[7], timeout=0.1)
         assert answer["error"].startswith("unavailable: ")
         assert "version 7 did not come in 0.1 s" in answer["error"]
-        publisher.publish(changed(tensors, seed=1))
+        chain.step(1, pull=False)
         group.other = "the disk is full"  # said by the other worker, while this one has it
         assert member.call("update", wanted=[1]) == {"error": "cancelled: worker 1: the disk is full"}
-        assert member.served == _identity(settings, 0)
+        assert member.served == identity(chain, 0)
 
 
 def test_what_cannot_be_done_is_answered(tmp_path: Path) -> None:
@@ -123,3 +107,50 @@ def test_sglangs_loader_speaks_for_itself_alone() -> None:
     loader._outcome = {"ok": dw.Identity("1a2b3c4d", 3, "")}
     said = loader.tell_outcome((True, "Success"), load_format="deltawire.engines.sglang.load")
     assert said == (True, "deltawire: version 3 of run 1a2b3c4d")
+
+
+# ---- the half in SGLang's schedulers
+
+
+@pytest.fixture
+def scheduler_half(monkeypatch):
+    class Base:
+        def __init_subclass__(cls, **_) -> None:
+            pass
+
+    fake = ModuleType("sglang.srt.managers.io_struct")
+    fake.BaseReq, fake.hook_custom_types = Base, lambda *_: None
+    fake.PauseGenerationReqInput = fake.ContinueGenerationReqInput = SimpleNamespace
+    for name in ("sglang", "sglang.srt", "sglang.srt.managers"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, fake.__name__, fake)
+    for name in ("deltawire.engines.sglang.messages", "deltawire.engines.sglang.scheduler"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    from deltawire.engines.sglang import scheduler
+
+    yield scheduler
+    for name in ("deltawire.engines.sglang.messages", "deltawire.engines.sglang.scheduler"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("there_before", [True, False])
+def test_requests_are_computed_anew_also_when_the_version_came_late(scheduler_half, monkeypatch, there_before):
+    done: list[str] = []
+    scheduler = SimpleNamespace(
+        _engine_paused=False,
+        pause_generation=lambda _: done.append("retract"),
+        continue_generation=lambda _: done.append("continue"),
+        flush_cache=lambda **_: done.append("flush") or True,
+    )
+    member = SimpleNamespace(
+        served=0,
+        is_suspect=False,
+        newest=int(there_before),
+        settings=SimpleNamespace(keep_cache=False),
+        group=SimpleNamespace(rank=0, size=1, gather=lambda words: [words]),
+    )
+    monkeypatch.setattr(scheduler_half, "_wait_for_device", lambda _: None)
+    monkeypatch.setattr(scheduler_half, "_note_version", lambda _: None)
+    with scheduler_half._stopped(scheduler, member):
+        member.served = 1
+    assert done == ["retract", "flush", "continue"]

@@ -33,20 +33,27 @@ def identity(chain: Chain, number: int) -> dw.Identity:
 class Chain:
     """A trainer's chain, a host's copy of it, and what the newest version is."""
 
-    def __init__(self, folder: Path, **form) -> None:
+    def __init__(self, folder: Path, tensors: dict[str, torch.Tensor] | None = None, **form) -> None:
         self.store, self.local = str(folder / "store"), str(folder / "local")
-        self.tensors = checkpoint(**form)
-        self._publisher = dw.Publisher(self.store)
-        self._publisher.publish(self.tensors)
+        self._publisher = dw.Publisher(self.store, options=dw.PublishOptions(schema_change=True))
         self.replica = dw.Replica(self.store, self.local, feed=True)
-        self.replica.pull()
+        self.publish(checkpoint(**form) if tensors is None else tensors)
 
-    def step(self, seed: int, share: float = 0.02, pull: bool = True) -> int:
-        self.tensors = changed(self.tensors, seed, share)
+    def publish(self, tensors: dict[str, torch.Tensor], pull: bool = True) -> int:
+        self.tensors = tensors
         number = self._publisher.publish(self.tensors).number
         if pull:
             self.replica.pull()
         return number
+
+    def step(self, seed: int, share: float = 0.02, pull: bool = True) -> int:
+        return self.publish(changed(self.tensors, seed, share), pull)
+
+    def attached(self, model: torch.nn.Module, **options) -> Worker:
+        """A worker of a model, attached to what the host has."""
+        worker = Worker(model, self.local, name="w", **options)
+        worker.attach()
+        return worker
 
 
 @pytest.fixture
@@ -60,12 +67,10 @@ def loaded(tensors, **form) -> Engine:
     return engine
 
 
-def attached_to(chain: Chain, load=loaded, name: str = "w"):
+def attached_to(chain: Chain, load=loaded):
     """An engine with the chain's weights, and its worker."""
     engine = load(chain.tensors)
-    worker = Worker(engine, chain.local, name=name, reload=getattr(engine, "reload", None))
-    worker.attach()
-    return engine, worker
+    return engine, chain.attached(engine, reload=getattr(engine, "reload", None))
 
 
 def attached(folder: Path, load=loaded):
@@ -111,6 +116,17 @@ def together(workers, call):
     return results
 
 
+def ranks(chain: Chain, engines):
+    """Workers of the ranks of an engine."""
+    world = len(engines)
+    barrier, words = threading.Barrier(world), [None] * world
+    return [Worker(engine, chain.local, name=f"w{n}", group=Rank(n, world, barrier, words)) for n, engine in enumerate(engines)]
+
+
+def loaded_ranks(chain: Chain, world: int = 2):
+    return [loaded(chain.tensors, rank=rank, world=world) for rank in range(world)]
+
+
 @pytest.mark.parametrize("form", [{}, {"tied": True}, {"transposed": True}, {"dtype": torch.float32}], ids=str)
 def test_a_worker_follows(tmp_path, form):
     chain = Chain(tmp_path, **{key: value for key, value in form.items() if key != "transposed"})
@@ -133,21 +149,17 @@ def test_a_worker_follows(tmp_path, form):
 @pytest.mark.parametrize("world", [2, 4])
 def test_ranks_go_together(tmp_path, world):
     chain = Chain(tmp_path)
-    barrier, words = threading.Barrier(world), [None] * world
-    engines = [loaded(chain.tensors, rank=rank, world=world) for rank in range(world)]
-    workers = [
-        Worker(engine, chain.local, name=f"w{rank}", group=Rank(rank, world, barrier, words))
-        for rank, engine in enumerate(engines)
-    ]
+    engines = loaded_ranks(chain, world)
+    workers = ranks(chain, engines)
     assert together(workers, lambda w: w.attach().version) == [0] * world
     version = chain.step(1)
     assert together(workers, lambda w: w.update().version) == [version] * world
-    for rank, engine in enumerate(engines):
-        assert_same(engine, loaded(chain.tensors, rank=rank, world=world))
+    before = loaded_ranks(chain, world)
+    for engine, expected in zip(engines, before, strict=True):
+        assert_same(engine, expected)
     proofs = together(workers, lambda w: w.prove())
     assert all(proof.wrong == () and proof.num_tensors == len(chain.tensors) for proof in proofs), proofs
     # One of them cannot: all stay where they are.
-    before = [loaded(chain.tensors, rank=rank, world=world) for rank in range(world)]
     chain.step(2)
     workers[1]._stage = lambda goal: (_ for _ in ()).throw(dw.errors.OutOfMemory("no room"))
     results = together(workers, lambda w: w.update().version)
