@@ -15,7 +15,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("fastapi")
 
 from engine_models import changed, checkpoint
-from engine_world import World
 from test_engines import Chain, assert_same, attached, identity, loaded, loaded_ranks, ranks, together, wait_until
 
 from deltawire._internal.identity import ANY, Wanted
@@ -27,14 +26,6 @@ from deltawire.engines.map import bits
 from deltawire.engines.routes import prometheus_text
 from deltawire.engines.settings import Allowed, Settings
 from deltawire.engines.worker import Worker
-
-
-@pytest.fixture
-def world(tmp_path):
-    made = World(tmp_path)
-    yield made
-    made.server.close()
-
 
 # ---- which run
 
@@ -127,8 +118,7 @@ def test_an_update_never_ends_with_less_than_was_asked_for(tmp_path, monkeypatch
     assert_same(engine, loaded(first))
 
 
-def test_versions_that_come_faster_than_they_are_staged_do_not_starve_the_engine(tmp_path, monkeypatch):
-    world = World(tmp_path)
+def test_versions_that_come_faster_than_they_are_staged_do_not_starve_the_engine(world, monkeypatch):
     stage, gate = Worker._stage, threading.Semaphore(0)
 
     def slow(self, goal):
@@ -150,7 +140,6 @@ def test_versions_that_come_faster_than_they_are_staged_do_not_starve_the_engine
         world.server.serve(identity(world.chain, 5))
     finally:
         gate.release(100)
-        world.server.close()
 
 
 # ---- all engines
@@ -161,60 +150,58 @@ def test_answers_that_differ_are_no_answer():
         same([{"ok": 12}, {"ok": 13}])
 
 
-def test_engines_side_by_side_go_to_a_version_together_or_not_at_all(tmp_path, monkeypatch):
-    world = World(tmp_path, engines=2)
-    server = world.server
-    try:
-        broken = server.members[1].worker
-        write = broken._write
-        monkeypatch.setattr(broken, "_write", lambda *_: (_ for _ in ()).throw(RuntimeError("no room")))
-        before = identity(world.chain, 0)
-        world.step(1)
-        wait_until(lambda: all(member.worker.staged for member in server.members))
-        server.go_on()
-        assert [member.served for member in server.members] == [before, before]
-        for engine in world.engines:
-            assert_same(engine, loaded(checkpoint()))
-        assert server.labels == [0]
-        assert "no room" in server.follower.seen.error
-        monkeypatch.setattr(broken, "_write", write)
-        server.serve(identity(world.chain, 1))
-        assert [member.served.version for member in server.members] == [1, 1]
-        assert server.labels == [0, 1]
-    finally:
-        server.close()
+def test_engines_side_by_side_go_to_a_version_together_or_not_at_all(pair, monkeypatch):
+    world, server = pair, pair.server
+    broken = server.members[1].worker
+    write = broken._write
+    monkeypatch.setattr(broken, "_write", lambda *_: (_ for _ in ()).throw(RuntimeError("no room")))
+    before = identity(world.chain, 0)
+    world.step(1)
+    wait_until(lambda: all(member.worker.staged for member in server.members))
+    server.go_on()
+    assert [member.served for member in server.members] == [before, before]
+    for engine in world.engines:
+        assert_same(engine, loaded(checkpoint()))
+    assert server.labels == [0]
+    assert "no room" in server.follower.seen.error
+    monkeypatch.setattr(broken, "_write", write)
+    server.serve(identity(world.chain, 1))
+    assert [member.served.version for member in server.members] == [1, 1]
+    assert server.labels == [0, 1]
 
 
-def test_engines_that_serve_different_versions_are_not_ready(tmp_path):
-    world = World(tmp_path, engines=2)
-    try:
-        wanted = world.step(1)
-        wait_until(lambda: local_identity(world.chain.local) == wanted)
-        assert world.server.members[0].call("update", wanted=[1])["ok"] == wanted
-        asyncio.run(world.server.follower.check())
-        status, words = world.server.ready()
-        assert status == 503
-        assert "workers serve different versions" in words["error"]
-        world.server.serve(wanted)
-        assert world.server.ready(version=1)[0] == 200
-    finally:
-        world.server.close()
+def test_engines_that_serve_different_versions_are_not_ready(pair):
+    wanted = pair.step(1)
+    wait_until(lambda: local_identity(pair.chain.local) == wanted)
+    assert pair.server.members[0].call("update", wanted=[1])["ok"] == wanted
+    asyncio.run(pair.server.follower.check())
+    status, words = pair.server.ready()
+    assert status == 503
+    assert "workers serve different versions" in words["error"]
+    pair.server.serve(wanted)
+    assert pair.server.ready(version=1)[0] == 200
 
 
-def test_engines_that_attached_at_different_versions_go_to_one(tmp_path):
-    world = World(tmp_path, engines=2)
-    try:
-        wanted = world.step(1)
-        wait_until(lambda: local_identity(world.chain.local) == wanted)
-        assert world.server.members[1].call("update", wanted=[1])["ok"] == wanted
-        world.server.follow(world.settings)  # the API server has come anew
-        world.server.go_on()
-        assert "workers serve different versions" in world.server.ready()[1]["error"]
-        world.server.serve(wanted)
-        wait_until(lambda: world.server.go_on() or world.server.ready(version=1)[0] == 200)
-        assert world.server.labels[-1] == 1
-    finally:
-        world.server.close()
+def test_engines_that_attached_at_different_versions_go_to_one(pair):
+    """The server is not ready before they are known to agree."""
+    wanted = pair.step(1)
+    wait_until(lambda: local_identity(pair.chain.local) == wanted)
+    assert pair.server.members[1].call("update", wanted=[1])["ok"] == wanted
+    pair.server.follow(pair.settings)  # the API server has come anew
+    call, reasons = pair.server.call, []
+
+    async def listen(name, **options):
+        reasons.append(pair.server.follower.seen.why_not_ready(ANY))
+        return await call(name, **options)
+
+    pair.server.call = listen
+    pair.server.go_on()
+    assert reasons
+    assert None not in reasons
+    assert "workers serve different versions" in pair.server.ready()[1]["error"]
+    pair.server.serve(wanted)
+    pair.server.go_on_until(200, version=1)
+    assert pair.server.labels[-1] == 1
 
 
 # ---- reads of one version
@@ -261,26 +248,14 @@ def test_a_failed_proof_is_not_ready_until_it_is_healed(world):
     assert world.server.metrics()["proof_ok"] == 1
 
 
-def test_without_a_proof_there_is_none(tmp_path):
-    world = World(tmp_path, verify="off")
-    try:
-        world.server.serve(world.step(1))
-        assert "proof_ok" not in world.server.metrics()
-        assert world.server.http.post("/deltawire/prove").json()["wrong"] == []
-        assert world.server.metrics()["proof_ok"] == 1
-        world.server.serve(world.step(2))
-        assert "proof_ok" not in world.server.metrics(), "that was of another version"
-    finally:
-        world.server.close()
-
-
-def test_a_host_that_cannot_go_on_is_not_ready(world, tmp_path):
+def test_without_a_proof_there_is_none(make_world):
+    world = make_world(verify="off")
     world.server.serve(world.step(1))
-    (manifest,) = Path(world.chain.store, "manifests").glob("*0001.json")
-    manifest.with_name(manifest.name.replace("1", "2")).write_bytes(manifest.read_bytes()[:-20])
-    wait_until(lambda: world.server.go_on() or world.server.ready()[0] == 503)
-    assert "0002" in world.server.ready()[1]["error"]
-    assert world.server.follower.seen.served.version == 1
+    assert "proof_ok" not in world.server.metrics()
+    assert world.server.http.post("/deltawire/prove").json()["wrong"] == []
+    assert world.server.metrics()["proof_ok"] == 1
+    world.server.serve(world.step(2))
+    assert "proof_ok" not in world.server.metrics(), "that was of another version"
 
 
 def test_replicated_weights_that_differ_between_ranks_are_wrong(tmp_path):

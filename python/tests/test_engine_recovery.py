@@ -32,30 +32,6 @@ from deltawire.engines.settings import Settings
 from deltawire.engines.worker import Worker
 
 
-@pytest.fixture
-def make_world(tmp_path):
-    made: list[World] = []
-
-    def make(**options: Any) -> World:
-        made.append(World(tmp_path, **options))
-        return made[-1]
-
-    yield make
-    for world in made:
-        world.server.close()
-
-
-@pytest.fixture
-def world(make_world):
-    return make_world()
-
-
-@pytest.fixture
-def pair(make_world):
-    """Two engines side by side."""
-    return make_world(engines=2)
-
-
 def fail(*_: Any) -> None:
     raise RuntimeError("no room")
 
@@ -141,23 +117,6 @@ def test_what_could_not_be_taken_back_is_not_served(pair, monkeypatch):
     pair.server.go_on_until(200, version=1)
     for engine in pair.engines:
         assert_same(engine, loaded(pair.chain.tensors))
-
-
-def test_a_server_is_not_ready_before_its_engines_are_known_to_agree(pair):
-    wanted = pair.step(1)
-    wait_until(lambda: local_identity(pair.chain.local) == wanted)
-    assert pair.server.members[1].call("update", wanted=[1])["ok"] == wanted
-    pair.server.follow(pair.settings)  # the API server has come anew
-    call, reasons = pair.server.call, []
-
-    async def listen(name: str, **options: Any) -> list[dict[str, Any]]:
-        reasons.append(pair.server.follower.seen.why_not_ready(ANY))
-        return await call(name, **options)
-
-    pair.server.call = listen
-    pair.server.go_on()
-    assert reasons
-    assert None not in reasons
 
 
 # ---- healing
@@ -394,6 +353,9 @@ def test_servers_that_share_a_folder_are_both_not_ready_when_it_cannot_go_on(wor
         monkeypatch.setattr(Host, "_keep", count)
         wait_until(lambda: seen.add(statuses()) or (len(tries) == 2 and min(tries.values()) > 1))
         assert seen == {(503, 503)}, "whichever of them has the folder"
+        for server in servers:
+            assert "0002" in server.ready()[1]["error"]
+            assert server.follower.seen.served.version == 1
     finally:
         other.close()
 

@@ -15,7 +15,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("fastapi")
 
 from engine_models import checkpoint
-from engine_world import World
 from test_engines import assert_same, loaded, wait_until
 
 from deltawire.engines.member import Member
@@ -95,24 +94,21 @@ def test_a_resume_that_failed_is_made_up_for_by_the_next_update():
     asyncio.run(steps())
 
 
-def test_a_server_whose_resume_failed_is_ready_when_the_engine_goes_on(tmp_path, monkeypatch):
-    world, client = World(tmp_path), Client()
-    server, pauses = world.server, Pauses.of(client)
+def test_a_server_whose_resume_failed_is_ready_when_the_engine_goes_on(world, monkeypatch):
+    client, server = Client(), world.server
+    pauses = Pauses.of(client)
     monkeypatch.setattr(server, "pause", pauses.begin)
     monkeypatch.setattr(server, "resume", pauses.end)
-    try:
-        world.step(1)
-        client.engine_core.num_failures = 1
-        wait_until(lambda: server.go_on() or client.engine_core.is_paused)
-        status, words = server.ready()
-        assert (status, "could not be resumed" in words["error"]) == (503, True)
-        world.step(2)
-        wait_until(lambda: server.members[0].worker.staged is not None)
-        assert server.http.post("/deltawire/update", params={"version": 2}).status_code == 200  # before the follower tries again
-        assert not client.engine_core.is_paused
-        assert server.ready(version=2)[0] == 200
-    finally:
-        server.close()
+    world.step(1)
+    client.engine_core.num_failures = 1
+    wait_until(lambda: server.go_on() or client.engine_core.is_paused)
+    status, words = server.ready()
+    assert (status, "could not be resumed" in words["error"]) == (503, True)
+    world.step(2)
+    wait_until(lambda: server.members[0].worker.staged is not None)
+    assert server.http.post("/deltawire/update", params={"version": 2}).status_code == 200  # before the follower tries again
+    assert not client.engine_core.is_paused
+    assert server.ready(version=2)[0] == 200
 
 
 def test_a_pause_of_others_that_comes_while_ours_begins_stays():
@@ -150,12 +146,11 @@ def test_what_others_do_while_ours_lasts_stays(call):
 
 
 @pytest.fixture
-def told(tmp_path):
+def told(make_world):
     """Two engines side by side that go to a version when they are told to, which is there: a world and a client."""
-    world = World(tmp_path, engines=2, follow=False)
+    world = make_world(engines=2, follow=False)
     world.step(1)
-    yield world, Client(world.server.members)
-    world.server.close()
+    return world, Client(world.server.members)
 
 
 def update(client: Client) -> None:
