@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from ranks_worker import FOLDER, LAST, QUICK, RANK, WORLD, failure_of, same, whole
+from ranks_worker import FOLDER, LAST, QUICK, RANK, WORLD, failure_of, main, same, whole
 from safetensors.torch import save_file
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
@@ -36,6 +34,13 @@ def attention(step: int) -> dict[str, torch.Tensor]:
     return held
 
 
+def all_of(held: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Gathered, with what the last rank alone has."""
+    full, told = whole(held), [None] * WORLD
+    dist.all_gather_object(told, {name: tensor for name, tensor in full.items() if ".k_proj" in name})
+    return full | told[-1]
+
+
 def quantised_together() -> None:
     """Scales of what several ranks hold are those of the whole tensors, and of fused modules wherever they are."""
     for format in "nvfp4", "compressed-nvfp4", "fp8-tensor", "compressed-fp8-tensor", "fp8-channel", "int8-channel":
@@ -44,8 +49,7 @@ def quantised_together() -> None:
         for step in range(2):
             held = attention(step)
             assert publisher.publish(held).number == step
-            full = whole(held)
-            full |= next(told for told in gathered({name: full[name] for name in full if ".k_proj" in name}) if told)
+            full = all_of(held)
             if RANK == 0:
                 same(store, dict(quantize(full, format)), step)
         publisher.close()
@@ -54,22 +58,16 @@ def quantised_together() -> None:
 def quantised_with_hysteresis() -> None:
     """Each rank keeps the scales of its own boxes; a publisher that begins anew makes the same bytes."""
     stores = [FOLDER / f"hysteresis-{name}" for name in ("on", "again")]
-    on = dw.Publisher(
-        str(stores[0]),
-        attention(0),
-        quantize="fp8-channel",
-        options=dw.PublishOptions(hysteresis=0.03, limits=dw.Limits(threads=1)),
-    )
+    settings: dict[str, Any] = {"quantize": "fp8-channel"}
+    settings["options"] = dw.PublishOptions(hysteresis=0.03, limits=dw.Limits(threads=1))
+    on = dw.Publisher(str(stores[0]), attention(0), **settings)
     before: dict[str, torch.Tensor] = {}
     for step in range(3):
         held = {name: tensor + step * tensor.abs() * 2.0**-7 for name, tensor in attention(0).items()}
         on.publish(held)
-        with dw.Publisher(
-            str(stores[1]), held, quantize="fp8-channel", options=dw.PublishOptions(hysteresis=0.03, limits=dw.Limits(threads=1))
-        ) as again:
+        with dw.Publisher(str(stores[1]), held, **settings) as again:
             again.publish()
-        full = whole(held)
-        full |= next(told for told in gathered({name: full[name] for name in full if ".k_proj" in name}) if told)
+        full = all_of(held)
         before = dict(quantize(full, "fp8-channel", hysteresis=0.03, previous=before))
         if RANK == 0:
             for store in stores:
@@ -81,8 +79,7 @@ def quantised_with_hysteresis() -> None:
 def what_no_rank_has_is_carried_along() -> None:
     """What the checkpoint has and the model lacks; not what another rank holds."""
     held = attention(0)
-    full = whole(held)
-    full |= next(told for told in gathered({name: full[name] for name in full if ".k_proj" in name}) if told)
+    full = all_of(held)
     state = dict(quantize(full | {"mtp.0.up_proj.weight": torch.ones(16, 64).bfloat16()}, "nvfp4"))
     engine, store = FOLDER / "like", FOLDER / "carried"
     if RANK == 0:
@@ -115,12 +112,6 @@ def a_rank_with_nan_is_named() -> None:
     assert publisher.publish(attention(0)).number == 0
 
 
-def gathered(words: Any) -> list[Any]:
-    heard: list[Any] = [None] * WORLD
-    dist.all_gather_object(heard, words)
-    return heard
-
-
 def a_rank_that_died_is_told() -> None:
     """The last rank ends without a word when the others want to agree: a clear failure, long before the time-out."""
     publisher = dw.Publisher(str(FOLDER / "died"), attention(0), quantize="nvfp4", **QUICK)
@@ -133,21 +124,9 @@ def a_rank_that_died_is_told() -> None:
     assert "another rank does not answer" in str(failure)
     assert dw.Chain(str(FOLDER / "died")).head == 0
     if RANK == 0:
-        print("passed: a_rank_that_died_is_told", flush=True)
+        print("passed: a_rank_that_died_is_told ", flush=True)
     os._exit(0)  # the group is gone
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    for case in sys.argv[2:]:
-        run: Callable[[], None] = globals()[case]
-        run()
-        dist.barrier()
-        if RANK == 0:
-            print(f"passed: {case}", flush=True)
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    main(globals())

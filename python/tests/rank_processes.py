@@ -1,11 +1,15 @@
-"""Ranks as processes of their own, forked from one that has torch already: importing it takes seconds."""
+"""Ranks as processes: forked from one that has torch already, as importing it takes seconds, or started by torchrun."""
 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 FORMING_SECONDS = 120.0  # a busy machine
@@ -99,3 +103,16 @@ def error_of(call: Callable[[], Any]) -> str:
     except dw.Error as error:
         return f"{type(error).__name__}: {error.message}"
     raise AssertionError(f"no failure, but {result}")
+
+
+def torchrun(size: int, worker: str | Path, *arguments: str | Path) -> tuple[int, str]:
+    """The exit status of a script beside this one, and what it said."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
+    done = subprocess.run(
+        [*launch, Path(__file__).parent / worker, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    return done.returncode, done.stdout + done.stderr

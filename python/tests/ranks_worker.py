@@ -296,23 +296,6 @@ def failure_of(call: Callable[[], object]) -> Exception:
 LAST = RANK == WORLD - 1  # the one that fails
 
 
-def failure_before_the_store() -> None:
-    """One rank's own code fails: all hear whose, and the next version is none the worse."""
-    failing = True
-
-    def rename(name: str) -> str:
-        if failing and LAST:
-            raise RuntimeError("no names today")
-        return name
-
-    publisher = dw.Publisher(str(FOLDER / "before"), shards_of(0), select=dw.Select(rename=rename), **QUICK)
-    failure = failure_of(publisher.publish)
-    assert isinstance(failure, RuntimeError if LAST else dw.Cancelled)
-    assert str(failure).endswith("no names today" if LAST else f"rank {WORLD - 1} failed: RuntimeError: no names today")
-    failing = False
-    assert publisher.publish().number == 0
-
-
 def failure_in_the_store() -> None:
     """One rank's upload fails: all hear whose, and the next version carries everything."""
 
@@ -371,11 +354,11 @@ def guide() -> None:
         exec(block, {})
 
 
-def main() -> None:
+def main(cases: dict[str, Callable[[], None]]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     for case in sys.argv[2:]:
-        run: Callable[[], None] = globals()[case]
+        run = cases[case]
         started = time.monotonic()
         run()
         dist.barrier()
@@ -385,4 +368,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(globals())

@@ -103,14 +103,6 @@ def test_peft_loads_a_replica_and_computes_the_same(model, tmp_path):
         assert torch.equal(loaded(tokens).logits, model.eval()(tokens).logits)
 
 
-def test_a_version_is_the_adapter_alone(model, tmp_path):
-    with dw.Publisher(str(tmp_path / "store"), model, adapter=True) as publisher:
-        publisher.publish()
-    specs = dw.Chain(str(tmp_path / "store")).tensors(0)
-    assert len(specs) == 2 * 2 * 2
-    assert all(".lora_" in spec.name for spec in specs)
-
-
 def test_a_half_that_two_modules_share_comes_twice(model, tmp_path):
     attention, store = model.base_model.model.model.layers[0].self_attn, str(tmp_path / "store")
     attention.v_proj.lora_A["default"] = attention.q_proj.lora_A["default"]
@@ -445,105 +437,85 @@ async def come_to(follower, version: int) -> None:
     raise AssertionError(follower.seen)
 
 
-def test_a_version_stays_for_as_long_as_a_request_runs_with_it(model, followed):
+async def test_a_version_stays_for_as_long_as_a_request_runs_with_it(model, followed):
     publisher, shelf, follower = followed
-
-    async def scene() -> None:
-        await come_to(follower, 0)
-        shelf.requests = {"policy@0": 1}
-        for version in 1, 2:
-            publish_next(publisher, model)
-            await come_to(follower, version)
-        await follower._is_behind()
-        assert shelf.names == {"policy": "policy@2"}
-        assert shelf.held.keys() == {"policy@0", "policy@2"}
-        assert all((folder / "adapter_model.safetensors").exists() for folder in shelf.held.values())
-        shelf.requests = {}
-        await follower._is_behind()
-        assert shelf.held.keys() == {"policy@2"}
-        assert len(list(follower._stage.folder.iterdir())) == 2  # the version and the lock
-
-    asyncio.run(scene())
-
-
-def test_what_the_engine_refuses_is_not_served(model, followed):
-    publisher, shelf, follower = followed
-
-    async def scene() -> None:
-        await come_to(follower, 0)
+    await come_to(follower, 0)
+    shelf.requests = {"policy@0": 1}
+    for version in 1, 2:
         publish_next(publisher, model)
-        shelf.refuses = "no free slot"
-        with pytest.raises(RuntimeError, match="no free slot"):
-            await come_to(follower, 1)
-        status = await follower.status()
-        assert (status["version"], status["held"]["version"], shelf.names["policy"]) == (0, 1, "policy@0")
-        assert follower.seen.why_not_ready(Wanted(1)) == f"{follower.seen.served} is served"
-        assert len(list(follower._stage.folder.iterdir())) == 2
-        shelf.refuses = None
-        await come_to(follower, 1)
-        assert (await follower.prove("all"))["num_tensors"] == 8
+        await come_to(follower, version)
+    await follower._is_behind()
+    assert shelf.names == {"policy": "policy@2"}
+    assert shelf.held.keys() == {"policy@0", "policy@2"}
+    assert all((folder / "adapter_model.safetensors").exists() for folder in shelf.held.values())
+    shelf.requests = {}
+    await follower._is_behind()
+    assert shelf.held.keys() == {"policy@2"}
+    assert len(list(follower._stage.folder.iterdir())) == 2  # the version and the lock
 
-    asyncio.run(scene())
+
+async def test_what_the_engine_refuses_is_not_served(model, followed):
+    publisher, shelf, follower = followed
+    await come_to(follower, 0)
+    publish_next(publisher, model)
+    shelf.refuses = "no free slot"
+    with pytest.raises(RuntimeError, match="no free slot"):
+        await come_to(follower, 1)
+    status = await follower.status()
+    assert (status["version"], status["held"]["version"], shelf.names["policy"]) == (0, 1, "policy@0")
+    assert follower.seen.why_not_ready(Wanted(1)) == f"{follower.seen.served} is served"
+    assert len(list(follower._stage.folder.iterdir())) == 2
+    shelf.refuses = None
+    await come_to(follower, 1)
+    assert (await follower.prove("all"))["num_tensors"] == 8
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_what_cannot_be_served_is_unloaded(model, followed, first):
+async def test_what_cannot_be_served_is_unloaded(model, followed, first):
     publisher, shelf, follower = followed
-
-    async def scene() -> None:
-        if not first:
-            await come_to(follower, 0)
-            publish_next(publisher, model)
-        before, newest = shelf.held.copy(), int(not first)
-        shelf.serves_nothing = True
-        for keeps in False, True:  # does the engine let go of it?
-            shelf.keeps_all = keeps
-            with pytest.raises(dw.InvalidArgument, match="a model policy of its own"):
-                await come_to(follower, newest)
-            assert shelf.held.keys() == before.keys() | ({f"policy@{newest}"} if keeps else set())
-            assert len(list(follower._stage.folder.iterdir())) == len(shelf.held) + 1
-        shelf.keeps_all = False
-        await follower._is_behind()
-        assert shelf.held == before
-        shelf.serves_nothing = False
-        await come_to(follower, newest)
-
-    asyncio.run(scene())
-
-
-def test_a_version_that_the_engine_does_not_let_go_of_is_unloaded_later(model, followed):
-    publisher, shelf, follower = followed
-
-    async def scene() -> None:
+    if not first:
         await come_to(follower, 0)
-        shelf.keeps_all = True
-        for version in 1, 2:
-            publish_next(publisher, model)
-            await come_to(follower, version)
-        await follower._is_behind()
-        assert (await follower.status())["workers"][0]["loaded"].keys() == {"policy@0", "policy@1", "policy@2"}
-        assert all(folder.exists() for folder in shelf.held.values())
-        shelf.keeps_all = False
-        await follower._is_behind()
-        assert shelf.held.keys() == {"policy@2"}
-        assert len(list(follower._stage.folder.iterdir())) == 2
+        publish_next(publisher, model)
+    before, newest = shelf.held.copy(), int(not first)
+    shelf.serves_nothing = True
+    for keeps in False, True:  # does the engine let go of it?
+        shelf.keeps_all = keeps
+        with pytest.raises(dw.InvalidArgument, match="a model policy of its own"):
+            await come_to(follower, newest)
+        assert shelf.held.keys() == before.keys() | ({f"policy@{newest}"} if keeps else set())
+        assert len(list(follower._stage.folder.iterdir())) == len(shelf.held) + 1
+    shelf.keeps_all = False
+    await follower._is_behind()
+    assert shelf.held == before
+    shelf.serves_nothing = False
+    await come_to(follower, newest)
 
-    asyncio.run(scene())
+
+async def test_a_version_that_the_engine_does_not_let_go_of_is_unloaded_later(model, followed):
+    publisher, shelf, follower = followed
+    await come_to(follower, 0)
+    shelf.keeps_all = True
+    for version in 1, 2:
+        publish_next(publisher, model)
+        await come_to(follower, version)
+    await follower._is_behind()
+    assert (await follower.status())["workers"][0]["loaded"].keys() == {"policy@0", "policy@1", "policy@2"}
+    assert all(folder.exists() for folder in shelf.held.values())
+    shelf.keeps_all = False
+    await follower._is_behind()
+    assert shelf.held.keys() == {"policy@2"}
+    assert len(list(follower._stage.folder.iterdir())) == 2
 
 
-def test_a_name_that_somebody_removed_is_served_again(followed):
+async def test_a_name_that_somebody_removed_is_served_again(followed):
     _, shelf, follower = followed
-
-    async def scene() -> None:
-        await come_to(follower, 0)
-        shelf.names.clear()
-        assert await follower._is_behind()
-        await follower.update()
-        await follower._is_behind()
-        assert shelf.names == {"policy": "policy@0"}
-        assert all(folder.exists() for folder in shelf.held.values())
-
-    asyncio.run(scene())
+    await come_to(follower, 0)
+    shelf.names.clear()
+    assert await follower._is_behind()
+    await follower.update()
+    await follower._is_behind()
+    assert shelf.names == {"policy": "policy@0"}
+    assert all(folder.exists() for folder in shelf.held.values())
 
 
 def test_a_chain_that_was_once_a_models(model, tmp_path):

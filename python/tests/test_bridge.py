@@ -88,21 +88,11 @@ def test_follow_goes_on_with_what_appears(store: str, tmp_path: Path, weights: d
 
 
 def test_errors_are_the_packages(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
-    publish(store, weights, 3)
+    publish(store, weights, 1)
     with pytest.raises(dw.InvalidArgument, match="latin"):
         dw.dialects.export_dialect("latin", store, tmp_path / "theirs", work=tmp_path / "e")
-    with pytest.raises(dw.InvalidArgument, match="rot13"):
-        dw.dialects.export_dialect("slime", store, tmp_path / "theirs", work=tmp_path / "e", encoding="rot13")
     with pytest.raises(TypeError, match="Importer has no option 'bases'; do you mean base=...?"):
         dw.dialects.import_dialect("slime", tmp_path, tmp_path / "store", bases=1)
-    dw.dialects.export_dialect("slime", store, tmp_path / "theirs", work=tmp_path / "e")
-    with pytest.raises(dw.InvalidArgument, match="needs the checkpoint that the first one"):
-        dw.dialects.import_dialect("slime", tmp_path / "theirs", tmp_path / "store", work=tmp_path / "i")
-    shutil.rmtree(tmp_path / "theirs" / "weight_v000001")
-    with pytest.raises(dw.NotFound, match="version 2"):
-        dw.dialects.import_dialect(
-            "slime", tmp_path / "theirs", tmp_path / "store", base=base_of(store, tmp_path / "base"), work=tmp_path / "i"
-        )
 
 
 def test_a_closed_one_says_so(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rank_processes import torchrun
 from test_stores import DictStore
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -86,6 +86,11 @@ def assert_same(mine: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) 
         assert torch.equal(mine[name].contiguous().view(torch.uint8), tensor.contiguous().view(torch.uint8)), name
 
 
+def pulled(store: Any, folder: Path) -> dw.reports.PullReport:
+    with dw.Replica(store, folder) as replica:
+        return replica.pull()
+
+
 def assert_loads(folder: Path, model: Any) -> None:
     loaded = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
     assert_same(loaded.state_dict(), model.state_dict())
@@ -97,8 +102,7 @@ def test_names_are_those_of_save_pretrained(kind: str, tmp_path: Path, store: st
     model.save_pretrained(tmp_path / "saved")
     assert_same(checkpoint_tensors(model), saved(tmp_path / "saved"))
     dw.Publisher(store, lambda: checkpoint_tensors(model)).publish()
-    with dw.Replica(store, tmp_path / "replica") as replica:
-        replica.pull()
+    pulled(store, tmp_path / "replica")
     assert_same(saved(tmp_path / "replica"), saved(tmp_path / "saved"))
 
 
@@ -110,8 +114,7 @@ def test_a_trainer_is_followed(wait: bool, tmp_path: Path, store: str) -> None:
     assert steps == [(0, 0), (2, 1), (4, 2), (5, 3)]
     assert callback.version is not None
     assert callback.version.number == 3
-    with dw.Replica(store, tmp_path / "replica") as replica:
-        assert replica.pull().version == 3
+    assert pulled(store, tmp_path / "replica").version == 3
     model.save_pretrained(tmp_path / "saved")
     tokenizer().save_pretrained(tmp_path / "saved")
     assert {path.name for path in (tmp_path / "saved").iterdir()} <= {path.name for path in (tmp_path / "replica").iterdir()}
@@ -124,8 +127,7 @@ def test_masters_are_published_as_bf16(tmp_path: Path, store: str) -> None:
     model = tiny("llama")
     trainer(model, tmp_path, PublishCallback(store, dtype=torch.bfloat16), max_steps=2).train()
     assert model.dtype == torch.float32
-    with dw.Replica(store, tmp_path / "replica") as replica:
-        replica.pull()
+    pulled(store, tmp_path / "replica")
     assert json.loads((tmp_path / "replica/config.json").read_text())["dtype"] == "bfloat16"
     assert_loads(tmp_path / "replica", model.bfloat16())
 
@@ -137,8 +139,7 @@ def test_training_goes_on_with_the_chain(tmp_path: Path, store: str) -> None:
     trainer(model, tmp_path, callback, max_steps=3).train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
     chain = dw.Chain(store)
     assert [manifest.full for manifest in chain] == [True] + [False] * (len(chain) - 1)
-    with dw.Replica(store, tmp_path / "replica") as replica:
-        replica.pull()
+    pulled(store, tmp_path / "replica")
     assert_loads(tmp_path / "replica", model)
 
 
@@ -201,8 +202,7 @@ def test_an_outage_is_waited_out(wait: bool, error: type[OSError], tmp_path: Pat
     assert callback.error is None
     assert "step 2 was not published, the next version carries everything" in caplog.text
     assert "the store is away" in caplog.text
-    with dw.Replica(outage.store, tmp_path / "replica") as replica:
-        replica.pull()
+    pulled(outage.store, tmp_path / "replica")
     assert_loads(tmp_path / "replica", model)
 
 
@@ -232,8 +232,7 @@ def test_the_end_is_published_if_the_store_is_back_by_then(wait: bool, tmp_path:
     callback = PublishCallback(outage.store, wait=wait)
     trainer(model, tmp_path, outage.between(2, None), Back(), callback, max_steps=3).train()
     assert callback.error is None
-    with dw.Replica(outage.store, tmp_path / "replica") as replica:
-        replica.pull()
+    pulled(outage.store, tmp_path / "replica")
     assert_loads(tmp_path / "replica", model)
 
 
@@ -284,8 +283,7 @@ def test_grpo_is_followed(tmp_path: Path, store: str) -> None:
     callback = PublishCallback(store)
     trl.GRPOTrainer(model, reward, args=chosen, train_dataset=data, processing_class=tokenizer(), callbacks=[callback]).train()
     assert len(dw.Chain(store)) == 3
-    with dw.Replica(store, tmp_path / "replica") as replica:
-        replica.pull()
+    pulled(store, tmp_path / "replica")
     assert_loads(tmp_path / "replica", model)
 
 
@@ -298,8 +296,7 @@ def test_adapters_alone_and_merged(tmp_path: Path) -> None:
 
     for name, tensors in ("alone", peft.get_peft_model_state_dict), ("merged", merged):
         trainer(model, tmp_path, PublishCallback(tmp_path / name, tensors=tensors), max_steps=2).train()
-        with dw.Replica(tmp_path / name, tmp_path / f"{name}-replica") as replica:
-            replica.pull()
+        pulled(tmp_path / name, tmp_path / f"{name}-replica")
         assert (tmp_path / f"{name}-replica/config.json").exists()
         if name == "alone":
             model.save_pretrained(tmp_path / "saved")
@@ -310,16 +307,12 @@ def test_adapters_alone_and_merged(tmp_path: Path) -> None:
 def test_several_processes(tmp_path: Path) -> None:
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("this torch has no gloo")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*launch, __file__, tmp_path], capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"}
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    status, said = torchrun(2, __file__, tmp_path)
+    assert status == 0, said
     for case in "ddp", "fsdp":
         chain = dw.Chain(tmp_path / case)
         assert [manifest.full for manifest in chain] == [True, False, False]
-        with dw.Replica(tmp_path / case, tmp_path / f"{case}-replica") as replica:
-            replica.pull()
+        pulled(tmp_path / case, tmp_path / f"{case}-replica")
         assert_same(saved(tmp_path / f"{case}-replica"), saved(tmp_path / f"{case}-saved"))
         transformers.AutoModelForCausalLM.from_pretrained(tmp_path / f"{case}-replica")
 

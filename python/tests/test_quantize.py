@@ -56,6 +56,13 @@ def load(folder: Path) -> dict[str, Any]:
     return {name: tensor for file in folder.glob("*.safetensors") for name, tensor in safetensors.load_file(file).items()}
 
 
+def held(store: str, folder: Path, newest: int | None = None) -> dict[str, Any]:
+    """What a replica has."""
+    with dw.Replica(store, folder) as replica:
+        assert replica.pull().version == (newest or dw.Chain(store).head)
+    return load(folder)
+
+
 def assert_same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():
@@ -74,9 +81,7 @@ def test_a_replica_holds_what_the_weights_are_quantised_to(tmp_path: Path, forma
         version = publisher.publish()
     assert (seed.full, version.full, version.number) == (True, False, 1)
     assert 0 < version.num_changed < version.num_elements
-    with dw.Replica(store, tmp_path / "local") as replica:
-        assert replica.pull().version == 1
-    assert_same(load(tmp_path / "local"), dict(quantize(weights, format)))
+    assert_same(held(store, tmp_path / "local", 1), dict(quantize(weights, format)))
     manifest = dw.Chain(store)[1]
     settings = json.loads(manifest.quantization)
     assert settings["from"] == "BF16"
@@ -226,9 +231,7 @@ def test_what_is_carried_is_what_it_was(tmp_path: Path) -> None:
     safetensors.save_file(other, engine / "model.safetensors")
     step(weights)
     assert publisher.publish().number == 2
-    with dw.Replica(store, tmp_path / "local") as replica:
-        replica.pull()
-    local = load(tmp_path / "local")
+    local = held(store, tmp_path / "local")
     assert all(torch.equal(local[name], tensor) for name, tensor in extra.items())
     publisher.close()
     with pytest.raises(dw.InvalidArgument, match="is quantised as"):  # other constants are other settings
@@ -370,9 +373,7 @@ def test_boxes_of_ranks_are_quantised_where_no_block_is_cut(tmp_path: Path) -> N
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(publish, range(2))) == [0, 0]
-    with dw.Replica(store, tmp_path / "local") as replica:
-        replica.pull()
-    assert_same(load(tmp_path / "local"), dict(quantize(only, "int4-g32-asymmetric")))
+    assert_same(held(store, tmp_path / "local"), dict(quantize(only, "int4-g32-asymmetric")))
 
 
 def test_arrays_that_torch_cannot_have_are_named() -> None:

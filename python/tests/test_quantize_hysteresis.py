@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch")
 
-from test_quantize import assert_same, command, load, save, step
+from test_quantize import assert_same, command, held, load, save, step
 
 import deltawire as dw
 from deltawire.quantize import FORMATS, quantize, quantizer_of
@@ -135,9 +135,7 @@ def test_a_restarted_publisher_goes_on_with_the_same_bytes(tmp_path: Path, forma
             step(weights, 3e-4)
     assert differ  # hysteresis did something
     assert [version.state for version in dw.Chain(steady)] == [version.state for version in dw.Chain(restarted)]
-    with dw.Replica(steady, tmp_path / "local") as replica:
-        replica.pull()
-    assert_same(load(tmp_path / "local"), expected)
+    assert_same(held(steady, tmp_path / "local"), expected)
 
 
 def test_the_band_is_part_of_the_run(tmp_path: Path) -> None:
@@ -183,9 +181,7 @@ def test_scales_are_the_chains_after_a_failure_and_after_another_publisher(tmp_p
         with pytest.raises(dw.Conflict):
             publisher.publish()
         published(publisher)
-    with dw.Replica(store, tmp_path / "local") as replica:
-        assert replica.pull().version == 3
-    assert_same(load(tmp_path / "local"), expected)
+    assert_same(held(store, tmp_path / "local", 3), expected)
 
 
 def test_the_seeds_scales_are_the_engines(tmp_path: Path) -> None:
@@ -200,9 +196,7 @@ def test_the_seeds_scales_are_the_engines(tmp_path: Path) -> None:
         next_version = publisher.publish()
     # What is told of the seed is what comes: its scales are kept, codes that are not those of its scales change.
     assert f"{next_version.num_changed:,} elements of 1 tensors differ" in seed.warnings[0]
-    with dw.Replica(store, tmp_path / "local") as replica:
-        replica.pull()
-    assert torch.equal(load(tmp_path / "local")[scale], state[scale])
+    assert torch.equal(held(store, tmp_path / "local")[scale], state[scale])
 
 
 def test_the_command_keeps_scales_of_the_checkpoint_before(tmp_path: Path) -> None:

@@ -317,18 +317,6 @@ def test_abstract_methods_are_missed() -> None:
         dw.Store()  # type: ignore[abstract]
 
 
-def test_options_of_stores(tmp_path: Path) -> None:
-    with pytest.raises(dw.Unsupported, match="no such kind of store"):
-        dw.open_store("ftp://host/path")
-    with pytest.raises(dw.InvalidArgument, match="no bucket"):
-        dw.open_store("s3://")
-    with pytest.raises(dw.InvalidArgument):
-        dw.open_store(tmp_path).put("../outside", b"")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(dw.IoError):
-        dw.open_store(tmp_path / "file" / "below").put("a", b"")
-
-
 def test_stores_are_let_go_of() -> None:
     import gc
     import weakref

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from rank_processes import torchrun
 
 torch = pytest.importorskip("torch")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
-WORKER = Path(__file__).with_name("ranks_worker.py")
 PLACEMENTS = ["any_placement", "replica_of_any_placement", "proof_of_any_placement", "proof_of_what_ranks_published"]
-BOTH = ["resume", "fsdp", *PLACEMENTS, "failure_before_the_store", "failure_in_the_store"]
+BOTH = ["resume", "fsdp", *PLACEMENTS, "failure_in_the_store"]
 MODELS = ["fsdp_as_bfloat16", "fsdp_by_columns", "tensor_parallel", "tracked", "quantised", "guide"]
 REPLICAS = ["replica_of_fsdp", "replica_of_tensor_parallel"]
 REFUSALS = ["partial_sums_are_refused", "shards_need_all_ranks"]
@@ -32,12 +27,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
         folder.mkdir()
         if world == 4 and (runs / "2" / "resume").exists():
             (runs / "2" / "resume").rename(folder / "resume")
-        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [*launch, WORKER, folder, *cases], capture_output=True, text=True, timeout=600, env=environment, check=False
-        )
-        said[world] = done.stdout + done.stderr
+        _, said[world] = torchrun(world, "ranks_worker.py", folder, *cases)
     return said
 
 

@@ -55,6 +55,11 @@ class Fleet:
             for number, engine in enumerate(engines):
                 engine.init_process_group(**{name: values[number] for name, values in arguments.items()})
 
+    async def receive(self) -> None:
+        """On the first rollout worker."""
+        async for _ in self.rollout[0].receive_weights():
+            pass
+
     def update(self, state: State, step: int | None = None) -> tuple[dict[str, float], list[State]]:
         self.prepare()
 
@@ -163,11 +168,7 @@ def test_a_failed_publish_is_raised_on_both_sides_and_the_next_sync_is_whole(sto
     fleet.prepare()
 
     async def both() -> Any:
-        async def receive() -> None:
-            async for _ in fleet.rollout[0].receive_weights():
-                pass
-
-        return await asyncio.gather(fleet.actors[0].send_weights(failing()), receive(), return_exceptions=True)
+        return await asyncio.gather(fleet.actors[0].send_weights(failing()), fleet.receive(), return_exceptions=True)
 
     sent, received = asyncio.run(both())
     assert isinstance(sent, RuntimeError)
@@ -181,13 +182,8 @@ def test_a_failed_publish_is_raised_on_both_sides_and_the_next_sync_is_whole(sto
 def test_nobody_waits_for_ever(store: str, tmp_path: Path) -> None:
     fleet = Fleet(store, [tmp_path], timeout=0.2)
     fleet.prepare()
-
-    async def receive() -> None:
-        async for _ in fleet.rollout[0].receive_weights():
-            pass
-
     with pytest.raises(dw.Unavailable, match="published no version of this sync in 0.2 s"):
-        asyncio.run(receive())
+        asyncio.run(fleet.receive())
 
 
 def test_a_local_checkpoint_that_somebody_changed_is_noticed(store: str, tmp_path: Path) -> None:

@@ -78,20 +78,17 @@ class Client:
 # ---- pauses
 
 
-def test_a_resume_that_failed_is_made_up_for_by_the_next_update():
-    async def steps() -> None:
-        client = Client()
-        pauses = Pauses.of(client)
-        await pauses.begin(keep_cache=True)
-        client.engine_core.num_failures = 1
-        with pytest.raises(RuntimeError, match="does not answer"):
-            await pauses.end()
-        assert client.engine_core.is_paused
-        await pauses.begin(keep_cache=True)
+async def test_a_resume_that_failed_is_made_up_for_by_the_next_update():
+    client = Client()
+    pauses = Pauses.of(client)
+    await pauses.begin(keep_cache=True)
+    client.engine_core.num_failures = 1
+    with pytest.raises(RuntimeError, match="does not answer"):
         await pauses.end()
-        assert not client.engine_core.is_paused, "nobody else has paused the engine"
-
-    asyncio.run(steps())
+    assert client.engine_core.is_paused
+    await pauses.begin(keep_cache=True)
+    await pauses.end()
+    assert not client.engine_core.is_paused, "nobody else has paused the engine"
 
 
 def test_a_server_whose_resume_failed_is_ready_when_the_engine_goes_on(world, monkeypatch):
@@ -111,35 +108,29 @@ def test_a_server_whose_resume_failed_is_ready_when_the_engine_goes_on(world, mo
     assert server.ready(version=2)[0] == 200
 
 
-def test_a_pause_of_others_that_comes_while_ours_begins_stays():
-    async def steps() -> None:
-        client = Client()
-        pauses = Pauses.of(client)
-        client.engine_core.may_answer.clear()
-        ours = asyncio.create_task(pauses.begin(keep_cache=True))
-        await client.engine_core.is_asked.wait()
-        await client.pause_generation()
-        client.engine_core.may_answer.set()
-        await ours
-        await pauses.end()
-        assert client.engine_core.is_paused
-
-    asyncio.run(steps())
+async def test_a_pause_of_others_that_comes_while_ours_begins_stays():
+    client = Client()
+    pauses = Pauses.of(client)
+    client.engine_core.may_answer.clear()
+    ours = asyncio.create_task(pauses.begin(keep_cache=True))
+    await client.engine_core.is_asked.wait()
+    await client.pause_generation()
+    client.engine_core.may_answer.set()
+    await ours
+    await pauses.end()
+    assert client.engine_core.is_paused
 
 
 @pytest.mark.parametrize("call", ["pause_generation", "sleep"])
-def test_what_others_do_while_ours_lasts_stays(call):
-    async def steps() -> None:
-        client = Client()
-        pauses = Pauses.of(client)
-        await pauses.begin(keep_cache=True)
-        await getattr(client, call)()
-        await pauses.end()
-        assert client.engine_core.is_paused
-        await client.resume_generation()
-        assert not client.engine_core.is_paused
-
-    asyncio.run(steps())
+async def test_what_others_do_while_ours_lasts_stays(call):
+    client = Client()
+    pauses = Pauses.of(client)
+    await pauses.begin(keep_cache=True)
+    await getattr(client, call)()
+    await pauses.end()
+    assert client.engine_core.is_paused
+    await client.resume_generation()
+    assert not client.engine_core.is_paused
 
 
 # ---- updates that a trainer asks for

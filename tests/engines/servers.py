@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
 ENGINES = Path(os.environ.get("DELTAWIRE_ENGINES", Path.home() / ".cache" / "deltawire-engines"))
 PACKAGE = Path(os.environ.get("DELTAWIRE_PACKAGE", Path(__file__).parents[2] / "build" / "python"))
 START_SECONDS = 400
@@ -25,6 +27,12 @@ def cpu_has_bfloat16() -> bool:
         if line.startswith("Features"):
             return " bf16" in line
     return True
+
+
+def need(engine: str) -> None:
+    """Skips the module that asks for an engine that is not installed."""
+    if not (ENGINES / engine / "serve").exists():
+        pytest.skip(f"{engine} is not installed: make test-engines", allow_module_level=True)
 
 
 def free_port() -> int:
@@ -162,6 +170,17 @@ class VllmServer(Server):
 
     def logprobs(self, prompt: str = "hello world", tokens: int = 8) -> list[float]:
         return list(self.complete(prompt, tokens)["logprobs"]["token_logprobs"])
+
+    def answers(self, tokens: int = 16) -> list[dict[str, Any]]:
+        """What tells one version's weights from another's."""
+        return [self.complete(prompt, tokens) for prompt in ("hello", "what is", "12345")]
+
+
+def assert_equal(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
+    """Answers of two servers."""
+    for own, other in zip(ours, theirs, strict=True):
+        assert (own["text"], own["logprobs"]["tokens"]) == (other["text"], other["logprobs"]["tokens"])
+        assert own["logprobs"]["token_logprobs"] == pytest.approx(other["logprobs"]["token_logprobs"], abs=1e-5)
 
 
 class SglangServer(Server):

@@ -6,10 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from servers import ENGINES, SglangServer
+from servers import SglangServer, need
 
-if not (ENGINES / "sglang" / "serve").exists():
-    pytest.skip("SGLang is not installed: make test-engines", allow_module_level=True)
+need("sglang")
 
 from quantised_trainer import INT8, QuantisedTrainer
 from sglang_trainer import outputs

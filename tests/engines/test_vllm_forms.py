@@ -6,33 +6,21 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from servers import ENGINES, PACKAGE, VllmServer
+from servers import PACKAGE, VllmServer, assert_equal, need
 
 import deltawire as dw
 
-if not (ENGINES / "vllm" / "serve").exists():
-    pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
+need("vllm")
 
 from packing import reloaded_of
 from trainers import new_trainer
 
 PROGRAM = PACKAGE.parent / "deltawire"
-PROMPTS = ("hello", "what is", "12345")
-
-
-def answers(server: VllmServer) -> list[dict]:
-    return [server.complete(prompt, 12) for prompt in PROMPTS]
-
-
-def assert_equal(ours: list[dict], theirs: list[dict]) -> None:
-    for own, other in zip(ours, theirs, strict=True):
-        assert own["logprobs"]["tokens"] == other["logprobs"]["tokens"]
-        assert own["logprobs"]["token_logprobs"] == pytest.approx(other["logprobs"]["token_logprobs"], abs=1e-5)
 
 
 def fresh_answers(folder: Path, log: Path, tp: int = 1) -> list[dict]:
     with VllmServer(folder, log, tp=tp) as fresh:
-        return answers(fresh)
+        return fresh.answers()
 
 
 @pytest.mark.parametrize(("kind", "tied", "tp"), [("llama", True, 2), ("qwen3", True, 1)])
@@ -64,7 +52,7 @@ def test_the_standard_calls(tmp_path, kind, tied, tp):
         assert status != 200, answer
         assert "version 99 did not come" in server.tail(20000)
         server.call("POST", "/finish_weight_update", {})
-        ours = answers(server)
+        ours = server.answers()
         proven = server.post("/collective_rpc", {"method": "deltawire", "args": ["prove"]})["results"]
         assert len(proven) == tp
         assert all(result["ok"]["wrong"] == [] and result["ok"]["num_tensors"] for result in proven), proven
@@ -85,7 +73,7 @@ def test_engines_side_by_side_and_an_api_key(tmp_path):
         assert [worker["served"]["version"] for worker in status["workers"]] == [1, 1]
         assert len({worker["pid"] for worker in status["workers"]}) == 2
         assert (server.get("/weight_info")["weight_version"], status["updates"]) == ("1", 1)
-        ours = [answers(server) for _ in range(2)]  # of both
+        ours = [server.answers() for _ in range(2)]  # of both
         assert server.post("/deltawire/prove")["wrong"] == []
     theirs = fresh_answers(trainer.folder, tmp_path / "fresh.log")
     for each in ours:
@@ -107,7 +95,7 @@ def test_experts_that_the_engine_repacks(tmp_path):
         assert others[0] == others[1]
         proven = server.post("/deltawire/prove")
         assert proven["wrong"] == [] and proven["num_tensors"] + len(proven["unproven"]) == len(trainer.weights)
-        ours = answers(server)
+        ours = server.answers()
     assert_equal(ours, fresh_answers(trainer.folder, tmp_path / "fresh.log"))
 
 
@@ -128,11 +116,11 @@ def test_a_layer_that_drafts_tokens_follows_too(tmp_path):
         assert proven["wrong"] == [] and sorted(proven["unproven"]) == reloaded
         assert proven["num_tensors"] == len(trainer.weights) - len(reloaded)
         before = accepted_drafts(server)
-        ours = answers(server)
+        ours = server.answers()
         accepted = accepted_drafts(server) - before
     with VllmServer(trainer.folder, tmp_path / "fresh.log", *flags) as fresh:
         before = accepted_drafts(fresh)
-        assert_equal(ours, answers(fresh))
+        assert_equal(ours, fresh.answers())
         assert accepted == accepted_drafts(fresh) - before
 
 
@@ -165,5 +153,5 @@ def test_the_plain_path_reloads_a_server_from_disk(tmp_path):
         command = [PROGRAM, "follow", trainer.store, tmp_path / "local", "--notify", url, "--until", str(version)]
         subprocess.run(command, check=True, timeout=120, capture_output=True)
         server.call("POST", "/reset_prefix_cache")
-        ours = answers(server)
+        ours = server.answers()
     assert_equal(ours, fresh_answers(trainer.folder, tmp_path / "fresh.log"))

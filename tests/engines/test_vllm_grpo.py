@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from packing import are_linears_packed
-from servers import ENGINES
+from servers import ENGINES, need
 
-if not (ENGINES / "vllm" / "serve").exists():
-    pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
+need("vllm")
 pytest.importorskip("trl")
 
 RUN = Path(__file__).parents[2] / "examples/grpo_disaggregated/run"

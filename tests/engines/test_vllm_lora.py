@@ -16,12 +16,11 @@ from typing import Any
 
 import pytest
 import torch
-from servers import ENGINES, VllmServer
+from servers import VllmServer, need
 
 import deltawire as dw
 
-if not (ENGINES / "vllm" / "serve").exists():
-    pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
+need("vllm")
 
 from safetensors.torch import save_file
 from trainers import SHAPE, make_model

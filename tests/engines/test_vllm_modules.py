@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from servers import ENGINES, cpu_has_bfloat16
+from servers import ENGINES, cpu_has_bfloat16, need
 
-if not (ENGINES / "vllm" / "serve").exists():
-    pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
+need("vllm")
 if not cpu_has_bfloat16():
     pytest.skip("vLLM's kernels for quantised weights want bfloat16, which this CPU has not", allow_module_level=True)
 

@@ -8,29 +8,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from servers import ENGINES, VllmServer, cpu_has_bfloat16
+from servers import VllmServer, assert_equal, cpu_has_bfloat16, need
 
-if not (ENGINES / "vllm" / "serve").exists():
-    pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
+need("vllm")
 if not cpu_has_bfloat16():
     pytest.skip("vLLM's kernels for quantised weights want bfloat16, which this CPU has not", allow_module_level=True)
 
 from quantised_trainer import INT8, QuantisedTrainer
 
-PROMPTS = ("hello", "what is", "12345")
 # The last line of a traceback, in a log or outside; not the one that points to another.
 _RAISED = re.compile(r"(?:^|[\])] )[\w.]*Error: ((?!.*See root cause above).+)$", re.MULTILINE)
 
 
 def answers(server: VllmServer) -> list[dict]:
     server.call("POST", "/reset_prefix_cache")
-    return [server.complete(prompt, 12)["logprobs"] for prompt in PROMPTS]
-
-
-def assert_equal(ours: list[dict], theirs: list[dict]) -> None:
-    for own, other in zip(ours, theirs, strict=True):
-        assert own["tokens"] == other["tokens"]
-        assert own["token_logprobs"] == pytest.approx(other["token_logprobs"], abs=1e-5)
+    return server.answers()
 
 
 @contextmanager
@@ -84,7 +76,7 @@ def test_versions_are_served_as_by_a_fresh_server(tmp_path, format, kind, tp):
         proven = server.post("/deltawire/prove")
         assert proven["wrong"] == [] and set(proven["unproven"]) == set(reloaded)
         ours = answers(server)
-        assert [own["token_logprobs"] for own in ours] != [own["token_logprobs"] for own in before]
+        assert [own["logprobs"]["token_logprobs"] for own in ours] != [own["logprobs"]["token_logprobs"] for own in before]
     trainer.close()
     with VllmServer(trainer.checkpoint(), tmp_path / "fresh.log", tp=tp) as fresh:
         assert_equal(ours, answers(fresh))

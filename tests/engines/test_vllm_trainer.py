@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from servers import ENGINES, VllmServer
+from servers import VllmServer, need
 
-if not (ENGINES / "vllm" / "serve").exists():
-    pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
+need("vllm")
 
 import torch
 from trainers import DTYPE, make_model

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from servers import ENGINES, VllmServer
+from servers import VllmServer, need
 
 import deltawire as dw
 
-if not (ENGINES / "vllm" / "serve").exists():
-    pytest.skip("vLLM is not installed: make test-engines", allow_module_level=True)
+need("vllm")
 
 from trainers import DTYPE, make_model
 from transformers import AutoModelForCausalLM
