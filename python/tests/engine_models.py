@@ -61,11 +61,7 @@ class Layer(nn.Module):
             part = tensor.narrow(1, rank * HEADS * HEAD // world, HEADS * HEAD // world)
             self.o.data.copy_(part.t() if self.transposed else part)
         elif name.startswith("self_attn"):
-            which, heads = (
-                {"q": (0, HEADS // world), "k": (1, self.kv_heads), "v": (2, self.kv_heads)}[name[len("self_attn.")]],
-                0,
-            )
-            which, heads = which
+            which, heads = {"q": (0, HEADS // world), "k": (1, self.kv_heads), "v": (2, self.kv_heads)}[name[len("self_attn.")]]
             begin = [0, HEADS // world, HEADS // world + self.kv_heads][which] * HEAD
             first = rank * heads if which == 0 else rank * KV_HEADS // world  # replicated where there are fewer than ranks
             self.qkv.data.narrow(0, begin, heads * HEAD).copy_(tensor.narrow(0, first * HEAD, heads * HEAD))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -105,11 +105,22 @@ def server(tmp_path: Path) -> Iterator[Server]:
     made.close()
 
 
-def transfer_to(tmp_path: Path, *servers: Server, **options: Any) -> BucketTransfer:
-    urls = [server.url for server in servers]
-    return BucketTransfer(
-        tmp_path / "store", tmp_path / "bucket", base_url=urls, work=tmp_path / "work", dtype="bfloat16", timeout=20, **options
-    )
+other = server  # a second one
+
+
+@pytest.fixture
+def transfer_to(tmp_path: Path) -> Iterator[Callable[..., BucketTransfer]]:
+    """Makes transfers, and ends them."""
+    made: list[BucketTransfer] = []
+
+    def make(*servers: Server, **options: Any) -> BucketTransfer:
+        places = {"work": tmp_path / "work", "base_url": [server.url for server in servers]}
+        made.append(BucketTransfer(tmp_path / "store", tmp_path / "bucket", dtype="bfloat16", timeout=20, **places, **options))
+        return made[-1]
+
+    yield make
+    for transfer in made:
+        transfer.destroy()
 
 
 def model() -> dict[str, Any]:
@@ -136,8 +147,10 @@ def assert_holds(server: Server, weights: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gap_delta", "raw", "v1"])
-def test_a_server_that_knows_only_their_files_ends_with_the_exact_weights(tmp_path: Path, server: Server, encoding: str) -> None:
-    transfer, weights = transfer_to(tmp_path, server, encoding=encoding, anchor_every=3), model()
+def test_a_server_that_knows_only_their_files_ends_with_the_exact_weights(
+    transfer_to: Any, tmp_path: Path, server: Server, encoding: str
+) -> None:
+    transfer, weights = transfer_to(server, encoding=encoding, anchor_every=3), model()
     transfer.init_weight_transfer()
     for number in range(7):
         sync(transfer, weights)
@@ -153,29 +166,27 @@ def test_a_server_that_knows_only_their_files_ends_with_the_exact_weights(tmp_pa
     assert dw.Chain(tmp_path / "store").head == 6
 
 
-def test_the_calls_are_theirs_in_their_order(tmp_path: Path, server: Server) -> None:
-    transfer, weights = transfer_to(tmp_path, server), model()
+def test_the_calls_are_theirs_in_their_order(transfer_to: Any, server: Server) -> None:
+    transfer, weights = transfer_to(server), model()
     transfer.init_weight_transfer()
     for number in range(3):
         sync(transfer, weights)
         step(weights, number)
-    transfer.destroy()
     assert server.calls[0] == "/init_weight_transfer_engine"
     update = "/update_weights deltas/step_000002.safetensors"
     assert server.calls[-5:] == ["/pause?mode=keep", "/start_weight_update", update, "/finish_weight_update", "/resume"]
 
 
-def test_nothing_changed_nothing_said(tmp_path: Path, server: Server) -> None:
-    transfer, weights = transfer_to(tmp_path, server), model()
+def test_nothing_changed_nothing_said(transfer_to: Any, server: Server) -> None:
+    transfer, weights = transfer_to(server), model()
     sync(transfer, weights)
     calls = len(server.calls)
     sync(transfer, weights)
-    transfer.destroy()
     assert len(server.calls) == calls
 
 
-def test_a_late_one_begins_with_the_newest_anchor(tmp_path: Path, server: Server) -> None:
-    transfer, weights = transfer_to(tmp_path, server, anchor_every=4), model()
+def test_a_late_one_begins_with_the_newest_anchor(transfer_to: Any, tmp_path: Path, server: Server) -> None:
+    transfer, weights = transfer_to(server, anchor_every=4), model()
     for number in range(7):
         sync(transfer, weights)
         step(weights, number)
@@ -189,14 +200,14 @@ def test_a_late_one_begins_with_the_newest_anchor(tmp_path: Path, server: Server
     sync(transfer, weights)
     for one in server, late:
         assert_holds(one, weights)
-    transfer.destroy()
     late.close()
 
 
 @pytest.mark.parametrize("where", ["/update_weights", "/finish_weight_update", "/start_weight_update"])
-def test_a_failed_update_is_raised_the_server_resumed_and_then_repaired(tmp_path: Path, server: Server, where: str) -> None:
-    other = Server(tmp_path / "bucket")
-    transfer, weights = transfer_to(tmp_path, server, other), model()
+def test_a_failed_update_is_raised_the_server_resumed_and_then_repaired(
+    transfer_to: Any, server: Server, other: Server, where: str
+) -> None:
+    transfer, weights = transfer_to(server, other), model()
     for number in range(3):
         sync(transfer, weights)
         step(weights, number)
@@ -212,33 +223,27 @@ def test_a_failed_update_is_raised_the_server_resumed_and_then_repaired(tmp_path
     assert "/update_weights anchors/step_000001.safetensors" in server.calls[-20:]
     for one in server, other:
         assert_holds(one, weights)
-    transfer.destroy()
-    other.close()
 
 
-def test_a_pause_whose_answer_is_lost_ends_too(tmp_path: Path, server: Server) -> None:
-    transfer, weights = transfer_to(tmp_path, server), model()
+def test_a_pause_whose_answer_is_lost_ends_too(transfer_to: Any, server: Server) -> None:
+    transfer, weights = transfer_to(server), model()
     server.lose_answer = "/pause"
     with pytest.raises(dw.Unavailable, match=r"/pause\?mode=keep: no answer"):
         sync(transfer, weights)
     assert not server.paused
-    transfer.destroy()
 
 
-def test_an_error_whose_words_do_not_come_is_of_its_server_alone(tmp_path: Path, server: Server) -> None:
-    other = Server(tmp_path / "bucket")
-    transfer, weights = transfer_to(tmp_path, server, other), model()
+def test_an_error_whose_words_do_not_come_is_of_its_server_alone(transfer_to: Any, server: Server, other: Server) -> None:
+    transfer, weights = transfer_to(server, other), model()
     server.fail_on = "/update_weights"
     server.cuts_errors = True
     with pytest.raises(dw.Unavailable, match="not on 1 of 2: .*answers 500"):
         sync(transfer, weights)
     assert_holds(other, weights)
-    transfer.destroy()
-    other.close()
 
 
-def test_a_server_that_was_restarted_is_begun_with_anew(tmp_path: Path, server: Server) -> None:
-    transfer, weights = transfer_to(tmp_path, server), model()
+def test_a_server_that_was_restarted_is_begun_with_anew(transfer_to: Any, tmp_path: Path, server: Server) -> None:
+    transfer, weights = transfer_to(server), model()
     transfer.init_weight_transfer()
     sync(transfer, weights)
     server.weights, server.is_begun = {}, False
@@ -249,32 +254,29 @@ def test_a_server_that_was_restarted_is_begun_with_anew(tmp_path: Path, server: 
     step(weights, 2)
     sync(transfer, weights)
     assert_holds(server, weights)
-    transfer.destroy()
 
 
-def test_a_trainer_that_was_restarted_trusts_no_server(tmp_path: Path, server: Server) -> None:
-    transfer, weights = transfer_to(tmp_path, server), model()
+def test_a_trainer_that_was_restarted_trusts_no_server(transfer_to: Any, server: Server) -> None:
+    transfer, weights = transfer_to(server), model()
     for number in range(3):
         sync(transfer, weights)
         step(weights, number)
     transfer.destroy()
     server.weights = {}  # it was restarted as well
-    again = transfer_to(tmp_path, server)
+    again = transfer_to(server)
     again.init_weight_transfer()
     sync(again, weights)
     assert_holds(server, weights)
-    again.destroy()
 
 
-def test_a_server_that_is_gone_is_named_in_time(tmp_path: Path, server: Server) -> None:
-    transfer, weights = transfer_to(tmp_path, server), model()
+def test_a_server_that_is_gone_is_named_in_time(transfer_to: Any, tmp_path: Path, server: Server) -> None:
+    transfer, weights = transfer_to(server), model()
     sync(transfer, weights)
     server.close()
     step(weights, 1)
     with pytest.raises(dw.Unavailable, match=rf"{server.url}/pause\?mode=keep: no answer"):
         sync(transfer, weights)
     assert dw.Chain(tmp_path / "store").head == 1  # it is published all the same
-    transfer.destroy()
 
 
 def test_options_that_make_no_sense(tmp_path: Path) -> None:

@@ -377,10 +377,9 @@ def check(delta, old_path, new_path):
 
 def write_checkpoint(path, tensors):
     header, data = {}, b""
-    for name, (dtype, elements) in tensors.items():
-        begin = len(data)
-        data += b"".join(element.to_bytes(WIDTH[dtype], "little") for element in elements)
-        header[name] = {"dtype": dtype, "shape": [len(elements)], "data_offsets": [begin, len(data)]}
+    for name, (dtype, shape, contents) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(contents)]}
+        data += contents
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
@@ -429,8 +428,10 @@ def main():
         diff("v0.safetensors", "v1.safetensors", "tight")  # a tensor of several blocks
         for share in (1, 10, 60):
             old, new = every_width(share, share)
-            write_checkpoint(at / "a.safetensors", old)
-            write_checkpoint(at / "b.safetensors", new)
+            for path, state in (("a.safetensors", old), ("b.safetensors", new)):
+                write_checkpoint(at / path, {name: (dtype, [len(elements)], b"".join(
+                    element.to_bytes(WIDTH[dtype], "little") for element in elements))
+                    for name, (dtype, elements) in state.items()})
             for codec in APPLY:
                 diff("a.safetensors", "b.safetensors", codec)
     # Both kinds of model, and every layout, have been read.

@@ -19,7 +19,7 @@ except ImportError:
     print("skipped: numpy is not installed")
     sys.exit(77)
 
-from format_test import read_safetensors
+from format_test import read_safetensors, write_checkpoint
 
 MASK = (1 << 64) - 1
 STEP = 0x9E3779B97F4A7C15
@@ -104,15 +104,6 @@ def check_shards(rng):
         whole = [sum(shard[lane] for shard in shards) & MASK for lane in range(2)]
         assert whole == sums_of(data)
     return 50
-
-
-def write_checkpoint(path, tensors):
-    header, body = {}, b""
-    for name, (dtype, shape, data) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
-        body += data
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text + body)
 
 
 def check_chain(deltawire, rng):
