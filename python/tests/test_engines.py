@@ -228,20 +228,6 @@ def test_a_worker_that_the_feed_does_not_reach_compares(chain):
     assert_same(engine, loaded(chain.tensors))
 
 
-def test_a_feed_is_kept_for_living_workers_and_bounded(chain):
-    worker = _core.FeedWorker(chain.local, "slow", identity(chain, 0))
-    for seed in range(1, 8):
-        chain.step(seed, 0.001)
-    assert [step["to"][1] for step in _core.read_feed(chain.local)] == list(range(8))
-    with pytest.raises(dw.errors.Conflict, match="slow"):
-        _core.FeedWorker(chain.local, "slow", identity(chain, 0))
-    worker.took(identity(chain, 6))
-    chain.step(8, 0.001)
-    assert [step["to"][1] for step in _core.read_feed(chain.local)] == [5, 6, 7, 8]
-    worker.leave()
-    assert list((Path(chain.local) / ".deltawire/feed/workers").iterdir()) == []
-
-
 def test_weights_of_another_version_are_reloaded_when_attaching(chain):
     engine = loaded(checkpoint(seed=7))
     worker = Worker(engine, chain.local, name="w")
