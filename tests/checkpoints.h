@@ -1,14 +1,6 @@
 // Small checkpoints for tests: made in memory, written where wanted.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <filesystem>
-#include <random>
-#include <string>
-#include <vector>
-
 #include "base/bytes.h"
 #include "tensor/safetensors.h"
 #include "tensor/safetensors_writer.h"
@@ -56,22 +48,20 @@ inline void change(TestTensor* tensor, double density, uint64_t seed) {
   }
 }
 
-inline void write_checkpoint(const std::filesystem::path& path,
-                             const std::vector<TestTensor>& tensors,
+inline void write_checkpoint(const fs::path& path, const std::vector<TestTensor>& tensors,
                              const Metadata& metadata = {{"format", "pt"}}) {
   std::vector<TensorSpec> specs;
   for (const TestTensor& tensor : tensors)
     specs.push_back({tensor.name, tensor.dtype, tensor.shape});
-  auto writer = SafetensorsWriter::create(path, specs, metadata);
-  ASSERT_TRUE(writer.ok()) << writer.status().to_string();
-  for (const TestTensor& tensor : tensors) ASSERT_TRUE(writer->write(tensor.bytes).ok());
-  ASSERT_TRUE(writer->commit().ok());
+  auto writer = must(SafetensorsWriter::create(path, specs, metadata));
+  for (const TestTensor& tensor : tensors) ASSERT_TRUE(writer.write(tensor.bytes).ok());
+  ASSERT_TRUE(writer.commit().ok());
 }
 
 // Spread over files a-00001.safetensors, ... with an index and a config beside them.
-inline void write_sharded(const std::filesystem::path& folder,
-                          const std::vector<TestTensor>& tensors, size_t num_files) {
-  std::filesystem::create_directories(folder);
+inline void write_sharded(const fs::path& folder, const std::vector<TestTensor>& tensors,
+                          size_t num_files) {
+  fs::create_directories(folder);
   std::vector<IndexEntry> index;
   uint64_t total = 0;
   for (size_t f = 0; f < num_files; ++f) {

@@ -1,19 +1,55 @@
-// What the tests of this folder share: literal files, a folder that goes away, status checks.
+// What all tests share: the standard headers that most of them need, literal files, a folder that
+// goes away, checks of statuses.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <set>
+#include <source_location>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 #include "base/bytes.h"
 #include "deltawire/status.h"
 
-namespace deltawire::testing {
+namespace deltawire {
+
+// Ends the test with the status where it is not Ok; else what the Result holds.
+inline void must(const Status& status, std::source_location at = std::source_location::current()) {
+  if (status.ok()) return;
+  throw std::runtime_error(std::string(at.file_name()) + ":" + std::to_string(at.line()) + ": " +
+                           status.to_string());
+}
+template <class T>
+T must(Result<T> result, std::source_location at = std::source_location::current()) {
+  if (!result.ok()) must(result.status(), at);
+  return std::move(result).value();
+}
+
+inline ::testing::AssertionResult contains(std::string_view text, std::string_view phrase) {
+  const bool found = text.find(phrase) != std::string_view::npos;
+  return (found ? ::testing::AssertionSuccess() : ::testing::AssertionFailure()) << "in " << text;
+}
+
+namespace testing {
+
+namespace fs = std::filesystem;
 
 inline Bytes as_bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -31,33 +67,31 @@ inline std::string frame(std::string_view json, std::string_view data = "") {
 class TempFolder {
  public:
   TempFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "deltawire-XXXXXX").string();
+    std::string pattern = (fs::temp_directory_path() / "deltawire-XXXXXX").string();
     if (::mkdtemp(pattern.data()) == nullptr) std::abort();
     path_ = pattern;
   }
   ~TempFolder() {
     std::error_code ignored;
-    std::filesystem::permissions(path_, std::filesystem::perms::owner_all, ignored);
-    std::filesystem::remove_all(path_, ignored);
+    fs::permissions(path_, fs::perms::owner_all, ignored);
+    fs::remove_all(path_, ignored);
   }
   TempFolder(const TempFolder&) = delete;
   TempFolder& operator=(const TempFolder&) = delete;
 
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path put(std::string_view name, std::string_view content) const {
+  const fs::path& path() const { return path_; }
+  fs::path put(std::string_view name, std::string_view content) const {
     std::ofstream(path_ / name, std::ios::binary)
         .write(content.data(), std::streamsize(content.size()));
     return path_ / name;
   }
-  size_t num_files() const {
-    return size_t(std::distance(std::filesystem::directory_iterator(path_), {}));
-  }
+  size_t num_files() const { return size_t(std::distance(fs::directory_iterator(path_), {})); }
 
  private:
-  std::filesystem::path path_;
+  fs::path path_;
 };
 
-inline std::string read_file(const std::filesystem::path& path) {
+inline std::string read_file(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -71,4 +105,12 @@ template <class... Phrases>
   return ::testing::AssertionFailure() << "got " << status.to_string();
 }
 
-}  // namespace deltawire::testing
+template <class T, class... Phrases>
+::testing::AssertionResult is_failure(const Result<T>& result, Code code,
+                                      const Phrases&... phrases) {
+  return is_failure(result.status(), code, phrases...);
+}
+#define EXPECT_FAILS(...) EXPECT_TRUE(::deltawire::testing::is_failure(__VA_ARGS__))
+
+}  // namespace testing
+}  // namespace deltawire

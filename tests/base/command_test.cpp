@@ -4,9 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <thread>
-
 #include "test_files.h"
 
 namespace deltawire::testing {
@@ -17,9 +14,8 @@ TEST(Command, PassesTheEnvironmentAndReplacesNames) {
   const std::string out = (folder.path() / "out").string();
   ::setenv("DELTAWIRE_TEST_OLD", "kept", 1);
   ::setenv("DELTAWIRE_TEST_NEW", "lost", 1);
-  const Status status = run_command("env | grep DELTAWIRE_TEST_ | sort > " + out,
-                                    {{{"DELTAWIRE_TEST_NEW", "a b\"$"}}, 60});
-  EXPECT_TRUE(status.ok()) << status.to_string();
+  must(run_command("env | grep DELTAWIRE_TEST_ | sort > " + out,
+                   {{{"DELTAWIRE_TEST_NEW", "a b\"$"}}, 60}));
   EXPECT_EQ(read_file(out), "DELTAWIRE_TEST_NEW=a b\"$\nDELTAWIRE_TEST_OLD=kept\n");
 }
 
@@ -34,12 +30,11 @@ TEST(Command, HasAnEmptyInputAndPrintsToStderr) {
 
 TEST(Command, HandsOverWhatItPrints) {
   std::string output;
-  CommandOptions options;
-  options.output = &output;
+  CommandOptions options{.output = &output};
   EXPECT_TRUE(run_command("echo one; echo two", options).ok());
   EXPECT_EQ(output, "one\ntwo\n");
   output.clear();
-  EXPECT_TRUE(is_failure(run_command("echo so far; exit 4", options), Code::kConflict, "status 4"));
+  EXPECT_FAILS(run_command("echo so far; exit 4", options), Code::kConflict, "status 4");
   EXPECT_EQ(output, "so far\n");
   // More than a pipe holds: the rest is dropped, and the command comes to its end.
   output.clear();
@@ -48,9 +43,9 @@ TEST(Command, HandsOverWhatItPrints) {
 }
 
 TEST(Command, TellsHowItEnded) {
-  EXPECT_TRUE(is_failure(run_command("exit 7", {}), Code::kConflict, "status 7"));
-  EXPECT_TRUE(is_failure(run_command("kill -9 $$", {}), Code::kConflict, "signal 9"));
-  EXPECT_TRUE(is_failure(run_command("/no/such/program", {}), Code::kConflict, "status 127"));
+  EXPECT_FAILS(run_command("exit 7", {}), Code::kConflict, "status 7");
+  EXPECT_FAILS(run_command("kill -9 $$", {}), Code::kConflict, "signal 9");
+  EXPECT_FAILS(run_command("/no/such/program", {}), Code::kConflict, "status 127");
 }
 
 // A child of the shell and one that ignores SIGTERM hold the pipe open as long as they live:
@@ -60,7 +55,7 @@ TEST(Command, KillsTheWholeGroupWhenTimeIsOver) {
   ASSERT_EQ(::pipe(fds), 0);
   const Status status =
       run_command("sleep 1000 & (trap '' TERM; sleep 1000) & wait", {.timeout_seconds = 0.2});
-  EXPECT_TRUE(is_failure(status, Code::kUnavailable, "0.2 s", "killed"));
+  EXPECT_FAILS(status, Code::kUnavailable, "0.2 s", "killed");
   ::close(fds[1]);
   char byte = 0;
   EXPECT_EQ(::read(fds[0], &byte, 1), 0);
@@ -72,12 +67,11 @@ TEST(Command, KillsTheWholeGroupWhenTimeIsOver) {
 TEST(Command, TellsHowItEndedWhereSigchldIsIgnored) {
   const auto before = ::signal(SIGCHLD, SIG_IGN);
   EXPECT_TRUE(run_command("exit 0", {}).ok());
-  EXPECT_TRUE(is_failure(run_command("exit 7", {}), Code::kConflict, "status 7"));
-  EXPECT_TRUE(is_failure(run_command("kill -9 $$", {}), Code::kConflict, "signal 9"));
+  EXPECT_FAILS(run_command("exit 7", {}), Code::kConflict, "status 7");
+  EXPECT_FAILS(run_command("kill -9 $$", {}), Code::kConflict, "signal 9");
   // The command itself has children that it asks about.
-  EXPECT_TRUE(is_failure(run_command("sh -c 'exit 5' & wait $!", {}), Code::kConflict, "status 5"));
-  EXPECT_TRUE(is_failure(run_command("sleep 1000", {.timeout_seconds = 0.1}), Code::kUnavailable,
-                         "killed"));
+  EXPECT_FAILS(run_command("sh -c 'exit 5' & wait $!", {}), Code::kConflict, "status 5");
+  EXPECT_FAILS(run_command("sleep 1000", {.timeout_seconds = 0.1}), Code::kUnavailable, "killed");
   ::signal(SIGCHLD, before);
 }
 
@@ -90,7 +84,7 @@ TEST(Command, TellsHowItEndedWhereAnotherThreadReapsEveryChild) {
   });
   for (int i = 0; i < 20; ++i) {
     EXPECT_TRUE(run_command("exit 0", {}).ok());
-    EXPECT_TRUE(is_failure(run_command("exit 7", {}), Code::kConflict, "status 7"));
+    EXPECT_FAILS(run_command("exit 7", {}), Code::kConflict, "status 7");
   }
   stop = true;
   reaper.join();
@@ -99,36 +93,34 @@ TEST(Command, TellsHowItEndedWhereAnotherThreadReapsEveryChild) {
 TEST(Command, AnUnknownEndIsAFailure) {
   for (const auto disposition : {SIG_DFL, SIG_IGN}) {
     const auto before = ::signal(SIGCHLD, disposition);
-    EXPECT_TRUE(
-        is_failure(run_command("kill -9 $PPID", {}), Code::kUnavailable, "ended is not known"));
-    EXPECT_TRUE(is_failure(run_command("kill -9 0", {}), Code::kUnavailable, "ended is not known"));
+    EXPECT_FAILS(run_command("kill -9 $PPID", {}), Code::kUnavailable, "ended is not known");
+    EXPECT_FAILS(run_command("kill -9 0", {}), Code::kUnavailable, "ended is not known");
     ::signal(SIGCHLD, before);
   }
 }
 
 TEST(Command, ACommandMayLookLikeAnOption) {
-  EXPECT_TRUE(is_failure(run_command("-e", {}), Code::kConflict, "status 127"));
+  EXPECT_FAILS(run_command("-e", {}), Code::kConflict, "status 127");
 }
 
 TEST(Command, IsEndedOnRequest) {
   const TempFolder folder;
-  const std::filesystem::path started = folder.path() / "started", tidy = folder.path() / "tidy";
-  const auto cancel = [&] { return std::filesystem::exists(started); };
+  const fs::path started = folder.path() / "started", tidy = folder.path() / "tidy";
+  const auto cancel = [&] { return fs::exists(started); };
   // It may put things in order; what it leaves behind is killed.
   const std::string command = "trap 'echo tidied > " + tidy.string() + "; exit 0' TERM; touch " +
                               started.string() + "; sleep 1000 & wait";
-  EXPECT_TRUE(
-      is_failure(run_command(command, {.cancelled = cancel}), Code::kCancelled, "on request"));
+  EXPECT_FAILS(run_command(command, {.cancelled = cancel}), Code::kCancelled, "on request");
   EXPECT_EQ(read_file(tidy), "tidied\n");
-  EXPECT_TRUE(is_failure(run_command("sleep 1000", {.cancelled = [] { return true; }}),
-                         Code::kCancelled, "on request"));
+  EXPECT_FAILS(run_command("sleep 1000", {.cancelled = [] { return true; }}), Code::kCancelled,
+               "on request");
 }
 
 TEST(Command, DoesNotInheritIgnoredSignals) {
   const auto before = ::signal(SIGPIPE, SIG_IGN);
   const Status status = run_command("kill -PIPE $$", {});
   ::signal(SIGPIPE, before);
-  EXPECT_TRUE(is_failure(status, Code::kConflict, "signal 13"));
+  EXPECT_FAILS(status, Code::kConflict, "signal 13");
 }
 
 }  // namespace

@@ -1,13 +1,9 @@
 #include "base/file.h"
 
-#include <gtest/gtest.h>
-
 #include "test_files.h"
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Says stop when asked for the n-th time.
 Poll stop_at(int n) {
@@ -37,7 +33,7 @@ TEST(AtomicFile, StopsBetweenPiecesAndNeverAppears) {
   EXPECT_EQ(fs::file_size(path), bytes.size());
   fs::remove(path);
   for (int n = 1; n <= polls; ++n) {
-    EXPECT_TRUE(is_failure(write(stop_at(n)), Code::kCancelled, "stopped")) << n;
+    EXPECT_FAILS(write(stop_at(n)), Code::kCancelled, "stopped") << n;
     EXPECT_EQ(folder.num_files(), 0U) << n;
   }
 }
@@ -54,7 +50,7 @@ TEST(MutableFile, StopsBetweenPiecesAndNeverAppears) {
   EXPECT_GE(polls, 5);
   fs::remove(path);
   for (int n = 1; n <= polls; ++n) {
-    EXPECT_TRUE(is_failure(write(stop_at(n)), Code::kCancelled, "stopped")) << n;
+    EXPECT_FAILS(write(stop_at(n)), Code::kCancelled, "stopped") << n;
     EXPECT_EQ(folder.num_files(), 0U) << n;
   }
 }
@@ -62,18 +58,17 @@ TEST(MutableFile, StopsBetweenPiecesAndNeverAppears) {
 TEST(AtomicFile, KeepsTheBitsItIsGiven) {
   TempFolder folder;
   const fs::path path = folder.path() / "f";
-  auto file = AtomicFile::create(path);
-  ASSERT_TRUE(file.ok());
-  ASSERT_TRUE(file->set_permissions(fs::perms(0640)).ok());
-  ASSERT_TRUE(file->commit().ok());
+  auto file = must(AtomicFile::create(path));
+  ASSERT_TRUE(file.set_permissions(fs::perms(0640)).ok());
+  ASSERT_TRUE(file.commit().ok());
   EXPECT_EQ(fs::status(path).permissions(), fs::perms(0640));
 }
 
 TEST(AtomicFile, MessagesShowTheNameTheyAreTold) {
   TempFolder folder;
   const auto result = AtomicFile::create(folder.path() / "missing" / "f", "what the user typed");
-  EXPECT_TRUE(is_failure(result.status(), Code::kNotFound, "what the user typed: cannot create"));
-  EXPECT_EQ(result.status().message().find("missing"), std::string::npos);
+  EXPECT_FAILS(result, Code::kNotFound, "what the user typed: cannot create");
+  EXPECT_FALSE(contains(result.status().message(), "missing"));
 }
 
 }  // namespace

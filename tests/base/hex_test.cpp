@@ -1,13 +1,11 @@
 #include "base/hex.h"
 
-#include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <set>
-
 #include "base/process.h"
+#include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 TEST(Hex, WritesTwoDigitsForEachByte) {
@@ -35,4 +33,4 @@ TEST(Process, IsNamedByHostAndNumber) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -1,13 +1,11 @@
 #include "base/log.h"
 
-#include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/secret.h"
+#include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 LogRecord record(LogLevel level, std::string_view event, std::vector<LogField> fields) {
@@ -148,4 +146,4 @@ TEST(Log, WhatASinkCausesIsNotLogged) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -2,22 +2,15 @@
 #include "base/mapping.h"
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <atomic>
-#include <thread>
-#include <vector>
 
 #include "base/file.h"
 #include "test_files.h"
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 class MappingTest : public ::testing::Test {
  protected:
@@ -27,46 +20,42 @@ class MappingTest : public ::testing::Test {
 };
 
 TEST_F(MappingTest, WhatIsCutOffReadsAsZeros) {
-  const auto file = MappedFile::open(make(8));
-  ASSERT_TRUE(file.ok());
-  const Bytes bytes = (*file)->bytes();
+  const auto file = must(MappedFile::open(make(8)));
+  const Bytes bytes = file->bytes();
   EXPECT_EQ(bytes[5 * page], 'x');
-  EXPECT_TRUE((*file)->check_unchanged().ok());
-  fs::resize_file((*file)->path(), page);
-  EXPECT_TRUE((*file)->check_whole().ok());  // nothing was lost yet
+  EXPECT_TRUE(file->check_unchanged().ok());
+  fs::resize_file(file->path(), page);
+  EXPECT_TRUE(file->check_whole().ok());  // nothing was lost yet
   EXPECT_EQ(bytes[5 * page], 0);
   EXPECT_EQ(bytes[0], 'x');
   EXPECT_EQ(bytes[8 * page - 1], 0);
-  EXPECT_TRUE(is_failure((*file)->check_whole(), Code::kIo, "changed while it was read"));
+  EXPECT_FAILS(file->check_whole(), Code::kIo, "changed while it was read");
   // One mapping's loss is not another's.
-  const auto again = MappedFile::open((*file)->path());
-  ASSERT_TRUE(again.ok());
-  EXPECT_EQ((*again)->bytes()[0], 'x');
-  EXPECT_TRUE((*again)->check_unchanged().ok());
+  const auto again = must(MappedFile::open(file->path()));
+  EXPECT_EQ(again->bytes()[0], 'x');
+  EXPECT_TRUE(again->check_unchanged().ok());
 }
 
 TEST_F(MappingTest, CopiesAreReadFromTheFile) {
-  const auto file = MappedFile::open_large(make(8));
-  ASSERT_TRUE(file.ok());
-  const Bytes bytes = (*file)->bytes();
+  const auto file = must(MappedFile::open_large(make(8)));
+  const Bytes bytes = file->bytes();
   std::vector<uint8_t> copy(4 * page, 1);
   copy_out(bytes.data() + 3 * page + 5, copy.data(), copy.size());
   EXPECT_EQ(copy, std::vector<uint8_t>(4 * page, 'x'));
   // What is cut off is zeros here too, and known.
-  fs::resize_file((*file)->path(), 4 * page);
+  fs::resize_file(file->path(), 4 * page);
   copy_out(bytes.data() + 3 * page, copy.data(), copy.size());
   EXPECT_EQ(std::vector<uint8_t>(copy.begin(), copy.begin() + ptrdiff_t(page)),
             std::vector<uint8_t>(page, 'x'));
   EXPECT_EQ(std::vector<uint8_t>(copy.begin() + ptrdiff_t(page), copy.end()),
             std::vector<uint8_t>(3 * page, 0));
-  EXPECT_TRUE(is_failure((*file)->check_whole(), Code::kIo, "changed while it was read"));
+  EXPECT_FAILS(file->check_whole(), Code::kIo, "changed while it was read");
 }
 
 TEST_F(MappingTest, CopiesOfAnyOtherBytes) {
-  const auto file = MappedFile::open(make(2));
-  ASSERT_TRUE(file.ok());
+  const auto file = must(MappedFile::open(make(2)));
   std::vector<uint8_t> copy(page, 1);
-  copy_out((*file)->bytes().data() + 7, copy.data(), copy.size());
+  copy_out(file->bytes().data() + 7, copy.data(), copy.size());
   EXPECT_EQ(copy, std::vector<uint8_t>(page, 'x'));
   const std::vector<uint8_t> own(page, 9);
   copy_out(own.data(), copy.data(), copy.size());
@@ -78,9 +67,8 @@ TEST_F(MappingTest, ManyLargeFiles) {
   std::vector<std::shared_ptr<MappedFile>> files;
   const fs::path path = make(1);
   for (int i = 0; i < 300; ++i) {
-    auto file = MappedFile::open_large(path);
-    ASSERT_TRUE(file.ok());
-    files.push_back(std::move(*file));
+    auto file = must(MappedFile::open_large(path));
+    files.push_back(std::move(file));
   }
   for (const auto& file : files) {
     std::vector<uint8_t> copy(page);
@@ -91,51 +79,47 @@ TEST_F(MappingTest, ManyLargeFiles) {
 
 TEST_F(MappingTest, WhatIsInMemory) {
   const fs::path path = make(16);
-  const auto file = MappedFile::open(path);
-  ASSERT_TRUE(file.ok());
-  EXPECT_EQ(resident_share((*file)->bytes().data(), (*file)->bytes().size()), 1);
-  EXPECT_EQ(resident_share((*file)->bytes().data() + page + 1, 10), 1);
-  EXPECT_EQ(resident_share((*file)->bytes().data(), 0), 1);
+  const auto file = must(MappedFile::open(path));
+  EXPECT_EQ(resident_share(file->bytes().data(), file->bytes().size()), 1);
+  EXPECT_EQ(resident_share(file->bytes().data() + page + 1, 10), 1);
+  EXPECT_EQ(resident_share(file->bytes().data(), 0), 1);
 }
 
 TEST_F(MappingTest, FromManyThreadsAtOnce) {
   for (int round = 0; round < 20; ++round) {
-    const auto file = MappedFile::open(make(64));
-    ASSERT_TRUE(file.ok());
-    fs::resize_file((*file)->path(), 0);
+    const auto file = must(MappedFile::open(make(64)));
+    fs::resize_file(file->path(), 0);
     std::vector<std::thread> threads;
     std::atomic<uint64_t> sum{0};
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&, t] {
-        for (size_t i = size_t(t); i < 64; i += 4) sum += (*file)->bytes()[i * page];
+        for (size_t i = size_t(t); i < 64; i += 4) sum += file->bytes()[i * page];
       });
     }
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(sum, 0U);
-    EXPECT_FALSE((*file)->check_whole().ok());
+    EXPECT_FALSE(file->check_whole().ok());
   }
 }
 
 TEST_F(MappingTest, AFileThatIsWrittenIsNotCommitted) {
-  auto file = MutableFile::create(folder.path() / "out", 4 * page);
-  ASSERT_TRUE(file.ok());
+  auto file = must(MutableFile::create(folder.path() / "out", 4 * page));
   for (const auto& item : fs::directory_iterator(folder.path())) fs::resize_file(item.path(), page);
-  file->bytes()[3 * page] = 1;
-  EXPECT_TRUE(is_failure(file->commit(), Code::kIo, "out"));
+  file.bytes()[3 * page] = 1;
+  EXPECT_FAILS(file.commit(), Code::kIo, "out");
   EXPECT_FALSE(fs::exists(folder.path() / "out"));
 }
 
 TEST_F(MappingTest, ChangesAreSeen) {
   const fs::path path = make(1);
-  const auto file = MappedFile::open(path);
-  ASSERT_TRUE(file.ok());
-  EXPECT_TRUE((*file)->check_unchanged().ok());
+  const auto file = must(MappedFile::open(path));
+  EXPECT_TRUE(file->check_unchanged().ok());
   fs::rename(path, folder.path() / "moved");
   folder.put("file", "another");
-  EXPECT_TRUE((*file)->check_unchanged().ok());  // replaced, not written to
+  EXPECT_TRUE(file->check_unchanged().ok());  // replaced, not written to
   fs::rename(folder.path() / "moved", path);
   fs::last_write_time(path, fs::last_write_time(path) + std::chrono::seconds(5));
-  EXPECT_TRUE(is_failure((*file)->check_unchanged(), Code::kIo, path.string(), "time"));
+  EXPECT_FAILS(file->check_unchanged(), Code::kIo, path.string(), "time");
 }
 
 // ---- faults that are not ours

@@ -1,11 +1,10 @@
 #include "base/metrics.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
-#include <thread>
 
-namespace deltawire {
+#include "test_files.h"
+
+namespace deltawire::testing {
 namespace {
 
 TEST(Metrics, RendersEachKindInOrder) {
@@ -42,7 +41,7 @@ TEST(Metrics, NumbersAndLabelsKeepTheirMeaning) {
   const std::string text = m.render();
   for (const char* line : {"\na NaN\n", "\nb +Inf\n", "\nc 123456789012345\n",
                            "\nd{path=\"a\\\"b\\\\c\\nd\"} -0.25\n"}) {
-    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+    EXPECT_TRUE(contains(text, line)) << line << text;
   }
 }
 
@@ -80,4 +79,4 @@ TEST(Metrics, CountsOfAllThreadsAddUp) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

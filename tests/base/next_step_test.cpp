@@ -1,14 +1,11 @@
 // What to do about a failure: one table, for programs, the command line tool and Python.
 #include "base/next_step.h"
 
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <regex>
 
-namespace deltawire {
+#include "test_files.h"
+
+namespace deltawire::testing {
 namespace {
 
 TEST(NextStep, IsByTheWordsOfTheMessageOrByTheCode) {
@@ -27,12 +24,12 @@ TEST(NextStep, EveryFailureButABadArgumentHasOne) {
 
 // A program that links the library, or Python, has none: the command line tool adds its own.
 TEST(LibraryMessages, NameNoFlags) {
-  const std::filesystem::path src = std::filesystem::path(DELTAWIRE_TESTS_DIR) / "../src";
+  const fs::path src = fs::path(DELTAWIRE_TESTS_DIR) / "../src";
   const std::regex flag(R"re("(?:[^"\\\n]|\\.)*--[a-z](?:[^"\\\n]|\\.)*")re");
   // Their messages are to follow.
   const std::vector<std::string> later = {"publish/", "ship/", "carrier/", "shard/"};
   size_t num_files = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(src)) {
+  for (const auto& entry : fs::recursive_directory_iterator(src)) {
     const std::string name = entry.path().lexically_relative(src).string();
     if (!entry.is_regular_file() || !(name.ends_with(".cpp") || name.ends_with(".h"))) continue;
     if (std::any_of(later.begin(), later.end(),
@@ -54,4 +51,4 @@ TEST(LibraryMessages, NameNoFlags) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -1,8 +1,8 @@
 #include "base/spare_vectors.h"
 
-#include <gtest/gtest.h>
+#include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -42,4 +42,4 @@ TEST(SpareVectorsTest, SmallOnesAndNoneAreMadeAnew) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

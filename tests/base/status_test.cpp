@@ -1,8 +1,8 @@
 #include "deltawire/status.h"
 
-#include <gtest/gtest.h>
+#include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 Result<std::string> failed() { return not_found("step.safetensors: is not there"); }
@@ -36,4 +36,4 @@ TEST(ResultTest, AValueIsMovedOutOnce) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

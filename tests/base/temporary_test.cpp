@@ -1,6 +1,5 @@
 #include "base/folder.h"
 
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,8 +9,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 // The name that a process which is gone by now would have used.
 fs::path name_of_the_dead(const fs::path& target) {

@@ -1,12 +1,10 @@
 #include "base/thread_pool.h"
 
-#include <gtest/gtest.h>
-
-#include <atomic>
 #include <new>
-#include <vector>
 
-namespace deltawire {
+#include "test_files.h"
+
+namespace deltawire::testing {
 namespace {
 
 TEST(ThreadPool, CallsEveryIndexOnceWhateverTheNumbers) {
@@ -46,4 +44,4 @@ TEST(ThreadPool, ThrowsWhatABodyThrew) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -1,13 +1,6 @@
 // A small model in several versions, as other projects' files and as a chain.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "bridge/bridge.h"
 #include "bridge/foreign.h"
 #include "checkpoints.h"
@@ -43,8 +36,8 @@ class BridgeFolder {
   }
 
   const Model& model(uint64_t version) const { return models_[version]; }
-  std::filesystem::path path(const std::string& name) const { return folder_.path() / name; }
-  std::filesystem::path base() const { return path("base.safetensors"); }
+  fs::path path(const std::string& name) const { return folder_.path() / name; }
+  fs::path base() const { return path("base.safetensors"); }
   std::shared_ptr<Store> store(const std::string& name) const {
     return open_store(path(name).string(), StoreOptions()).value();
   }
@@ -65,26 +58,18 @@ class BridgeFolder {
   void write_all(const Dialect& dialect, uint64_t last = 3, const ForeignOptions& options = {},
                  const std::string& source = "source") const {
     for (uint64_t version = 1; version <= last; ++version) {
-      const Status status =
-          write(dialect, version, models_[version - 1], models_[version], options, false, source);
-      ASSERT_TRUE(status.ok()) << status.to_string();
+      must(write(dialect, version, models_[version - 1], models_[version], options, false, source));
     }
   }
 
   ImportOptions import_options(const std::string& dialect = "slime") const {
-    ImportOptions options;
-    options.dialect = dialect;
-    options.base = base();
-    options.publish.snapshot = SnapshotInFolder{path("work"), true};
-    options.publish.limits.threads = 2;
-    return options;
+    return {
+        .dialect = dialect,
+        .base = base(),
+        .publish = {.snapshot = SnapshotInFolder{path("work"), true}, .limits = {.threads = 2}}};
   }
   ExportOptions export_options(const std::string& dialect = "slime") const {
-    ExportOptions options;
-    options.dialect = dialect;
-    options.work = path("export-work");
-    options.threads = 2;
-    return options;
+    return {.dialect = dialect, .work = path("export-work"), .threads = 2};
   }
 
  private:
@@ -125,17 +110,13 @@ inline std::optional<uint64_t> head_of(const BridgeFolder& folder,
 inline void expect_version(const BridgeFolder& folder, uint64_t version, const Model& expected,
                            const std::string& chain = "chain") {
   const TempFolder local;
-  ReplicaOptions options;
-  options.heartbeat = false;
-  auto replica = Replica::open(folder.store(chain), local.path() / "replica", options);
-  ASSERT_TRUE(replica.ok()) << replica.status().to_string();
-  const auto report = replica->pull(version);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  const auto checkpoint = Checkpoint::open(report->path);
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
-  ASSERT_EQ(checkpoint->tensors().size(), expected.size());
+  auto replica =
+      must(Replica::open(folder.store(chain), local.path() / "replica", {.heartbeat = false}));
+  const auto report = must(replica.pull(version));
+  const auto checkpoint = must(Checkpoint::open(report.path));
+  ASSERT_EQ(checkpoint.tensors().size(), expected.size());
   for (const TestTensor& tensor : expected) {
-    const CheckpointTensor* const held = checkpoint->find(tensor.name);
+    const CheckpointTensor* const held = checkpoint.find(tensor.name);
     ASSERT_NE(held, nullptr) << tensor.name;
     EXPECT_TRUE(std::ranges::equal(held->view.bytes, tensor.bytes))
         << tensor.name << " of version " << version;

@@ -1,27 +1,19 @@
-#include <fstream>
-
 #include "bridge/bridge_model.h"
 #include "bridge/export_work.h"
 
 namespace deltawire::testing {
 namespace {
 
-namespace fs = std::filesystem;
-
 // A chain of models 0 ... `last` by a trainer.
 void publish_chain(const BridgeFolder& folder, const std::vector<Model>& models,
                    const std::string& chain = "chain") {
-  PublishOptions options;
-  options.schema_change = true;
-  auto publisher = Publisher::open(folder.store(chain), options);
-  ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
+  auto publisher = must(Publisher::open(folder.store(chain), {.schema_change = true}));
   for (const Model& model : models) {
     std::vector<PublishTensor> tensors;
     for (const TestTensor& tensor : model) {
       tensors.push_back({{tensor.name, tensor.dtype, tensor.shape, tensor.bytes}, {}});
     }
-    const auto report = publisher->publish(tensors);
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    must(publisher.publish(tensors));
   }
 }
 
@@ -42,12 +34,9 @@ TEST_P(ExportDialect, ComesBackWithTheSameDigests) {
   ExportOptions options = folder.export_options(GetParam().dialect);
   options.encoding = GetParam().encoding;
   options.checksum = GetParam().checksum;
-  const auto exported = export_all(folder, options, "a");
-  ASSERT_TRUE(exported.ok()) << exported.status().to_string();
-  EXPECT_EQ(*exported, 3U);
-  const auto imported =
-      import_all(folder, folder.import_options(GetParam().dialect), "target", "b");
-  ASSERT_TRUE(imported.ok()) << imported.status().to_string();
+  const auto exported = must(export_all(folder, options, "a"));
+  EXPECT_EQ(exported, 3U);
+  must(import_all(folder, folder.import_options(GetParam().dialect), "target", "b"));
   const Chain a = Chain::open(folder.store("a")).value(),
               b = Chain::open(folder.store("b")).value();
   for (uint64_t version = 0; version <= 3; ++version) {
@@ -98,10 +87,9 @@ TEST(Export, WhereTheDialectHasNoWholeVersionsItSaysWhatAReaderNeeds) {
   options.range.from = 2;
   const Chain chain = Chain::open(folder.store("chain")).value();
   Exporter exporter = Exporter::open(chain, folder.store("target"), options).value();
-  const auto exported = exporter.next();
-  ASSERT_TRUE(exported.ok()) << exported.status().to_string();
-  EXPECT_NE((*exported)->note.find("begin with version 1"), std::string::npos) << (*exported)->note;
-  EXPECT_FALSE((*exported)->target.full);
+  const auto exported = must(exporter.next());
+  EXPECT_TRUE(contains(exported->note, "begin with version 1"));
+  EXPECT_FALSE(exported->target.full);
 }
 
 TEST(Export, EveryVersionWholeOnRequest) {
@@ -143,8 +131,7 @@ TEST(Export, ADamagedWorkFolderIsMadeAnew) {
     fs::last_write_time(item.path(), written);
   }
   options.range.to.reset();
-  const auto count = export_all(folder, options);
-  ASSERT_TRUE(count.ok()) << count.status().to_string();
+  must(export_all(folder, options));
   ASSERT_TRUE(import_all(folder, folder.import_options(), "target", "b").ok());
   expect_version(folder, 3, folder.model(3), "b");
 }
@@ -154,11 +141,11 @@ TEST(ExportRefuses, ATargetOfAnotherRunOrOfAnotherWriter) {
   publish_chain(folder, models_of(folder), "a");
   publish_chain(folder, models_of(folder), "b");
   ASSERT_TRUE(export_all(folder, folder.export_options(), "a").ok());
-  EXPECT_TRUE(is_failure(export_all(folder, folder.export_options(), "b").status(), Code::kConflict,
-                         "holds an export of run"));
+  EXPECT_FAILS(export_all(folder, folder.export_options(), "b"), Code::kConflict,
+               "holds an export of run");
   folder.write_all(slime(), 1, {}, "theirs");
-  EXPECT_TRUE(is_failure(export_all(folder, folder.export_options(), "a", "theirs").status(),
-                         Code::kConflict, "no export wrote"));
+  EXPECT_FAILS(export_all(folder, folder.export_options(), "a", "theirs"), Code::kConflict,
+               "no export wrote");
 }
 
 TEST(ExportRefuses, ToGoOnUponVersionsThatAreNotTheChains) {
@@ -170,8 +157,7 @@ TEST(ExportRefuses, ToGoOnUponVersionsThatAreNotTheChains) {
   fs::remove_all(folder.path("target/weight_v000002"));
   ASSERT_TRUE(folder.write(slime(), 2, folder.model(1), folder.model(3), {}, false, "target").ok());
   options.range.to.reset();
-  EXPECT_TRUE(is_failure(export_all(folder, options).status(), Code::kConflict, "version 2",
-                         "is not the chain's"));
+  EXPECT_FAILS(export_all(folder, options), Code::kConflict, "version 2", "is not the chain's");
 }
 
 TEST(ExportRefuses, WhatADialectCannotExpressBeforeAnythingIsWritten) {
@@ -186,8 +172,7 @@ TEST(ExportRefuses, WhatADialectCannotExpressBeforeAnythingIsWritten) {
     for (const std::string dialect : {"slime", "slime-gen1"}) {
       const auto count =
           export_all(folder, folder.export_options(dialect), name, "target-" + name + dialect);
-      EXPECT_TRUE(is_failure(count.status(), Code::kUnsupported,
-                             name == "fewer" ? "norm.weight" : "head.weight"));
+      EXPECT_FAILS(count, Code::kUnsupported, name == "fewer" ? "norm.weight" : "head.weight");
       EXPECT_FALSE(fs::exists(folder.path("target-" + name + dialect + "/weight_v000001")));
     }
   }

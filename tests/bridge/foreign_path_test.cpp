@@ -4,12 +4,11 @@
 namespace deltawire::testing {
 namespace {
 
-void expect_checkpoint(const std::filesystem::path& path, const Model& model) {
-  const auto checkpoint = Checkpoint::open(path);
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+void expect_checkpoint(const fs::path& path, const Model& model) {
+  const auto checkpoint = must(Checkpoint::open(path));
   for (const TestTensor& tensor : model) {
-    ASSERT_NE(checkpoint->find(tensor.name), nullptr);
-    EXPECT_TRUE(std::ranges::equal(checkpoint->find(tensor.name)->view.bytes, tensor.bytes));
+    ASSERT_NE(checkpoint.find(tensor.name), nullptr);
+    EXPECT_TRUE(std::ranges::equal(checkpoint.find(tensor.name)->view.bytes, tensor.bytes));
   }
 }
 
@@ -28,11 +27,10 @@ TEST(ForeignPath, RootAndVersionAreRecognised) {
   EXPECT_FALSE((*root)->version);
   EXPECT_EQ(foreign_versions(**root).value(), (std::vector<uint64_t>{1, 2, 3}));
   EXPECT_EQ(version_path(folder, 2).version, 2U);
-  const auto summary = describe_foreign(version_path(folder, 2), 2);
-  ASSERT_TRUE(summary.ok());
-  EXPECT_EQ(summary->encoding, "xor");
-  EXPECT_EQ(summary->base, 1U);
-  EXPECT_EQ(summary->tensors.size(), summary->num_tensors);
+  const auto summary = must(describe_foreign(version_path(folder, 2), 2));
+  EXPECT_EQ(summary.encoding, "xor");
+  EXPECT_EQ(summary.base, 1U);
+  EXPECT_EQ(summary.tensors.size(), summary.num_tensors);
 }
 
 TEST(ForeignPath, OwnFilesAreNot) {
@@ -46,15 +44,13 @@ TEST(ForeignPath, AppliedToFileAndFolder) {
   for (const std::string dialect : {"slime", "slime-gen1"}) {
     const BridgeFolder folder;
     folder.write_all(*find_dialect(dialect));
-    const auto report =
-        apply_foreign(version_path(folder, 1), folder.base(), folder.path("v1.safetensors"), {});
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    must(apply_foreign(version_path(folder, 1), folder.base(), folder.path("v1.safetensors"), {}));
     expect_checkpoint(folder.path("v1.safetensors"), folder.model(1));
     write_sharded(folder.path("sharded"), folder.model(1), 2);
     ASSERT_TRUE(
         apply_foreign(version_path(folder, 2), folder.path("sharded"), folder.path("v2"), {}).ok());
     expect_checkpoint(folder.path("v2"), folder.model(2));
-    EXPECT_TRUE(std::filesystem::exists(folder.path("v2/config.json")));
+    EXPECT_TRUE(fs::exists(folder.path("v2/config.json")));
   }
 }
 
@@ -64,7 +60,7 @@ TEST(ForeignPath, AWrongBaseLeavesNothing) {
   const auto report =
       apply_foreign(version_path(folder, 2), folder.base(), folder.path("v3.safetensors"), {});
   EXPECT_FALSE(report.ok());
-  EXPECT_FALSE(std::filesystem::exists(folder.path("v3.safetensors")));
+  EXPECT_FALSE(fs::exists(folder.path("v3.safetensors")));
 }
 
 TEST(ForeignPath, VerifyTellsWhatAVersionLeadsTo) {
@@ -72,12 +68,12 @@ TEST(ForeignPath, VerifyTellsWhatAVersionLeadsTo) {
     const BridgeFolder folder;
     folder.write_all(*find_dialect(dialect));
     write_checkpoint(folder.path("v2.safetensors"), folder.model(2));
-    const auto same = verify_foreign(version_path(folder, 2), folder.path("v2.safetensors"), {});
-    ASSERT_TRUE(same.ok()) << same.status().to_string();
-    EXPECT_TRUE(same->differences.empty());
-    const auto other = verify_foreign(version_path(folder, 3), folder.path("v2.safetensors"), {});
-    ASSERT_TRUE(other.ok()) << other.status().to_string();
-    EXPECT_FALSE(other->differences.empty());
+    const auto same =
+        must(verify_foreign(version_path(folder, 2), folder.path("v2.safetensors"), {}));
+    EXPECT_TRUE(same.differences.empty());
+    const auto other =
+        must(verify_foreign(version_path(folder, 3), folder.path("v2.safetensors"), {}));
+    EXPECT_FALSE(other.differences.empty());
   }
 }
 
@@ -85,8 +81,8 @@ TEST(ForeignPath, TheWholeFolderIsNoDelta) {
   const BridgeFolder folder;
   folder.write_all(slime());
   const ForeignPath root = recognise_foreign(folder.path("source")).value().value();
-  EXPECT_TRUE(is_failure(apply_foreign(root, folder.base(), folder.path("out"), {}).status(),
-                         Code::kInvalidArgument, "name one of them"));
+  EXPECT_FAILS(apply_foreign(root, folder.base(), folder.path("out"), {}), Code::kInvalidArgument,
+               "name one of them");
 }
 
 }  // namespace

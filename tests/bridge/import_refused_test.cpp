@@ -1,12 +1,9 @@
 // What an import does where slime's own reader reports success, or leaves a broken checkpoint.
-#include <fstream>
 
 #include "bridge/bridge_model.h"
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 fs::path a_part(const BridgeFolder& folder, const std::string& version) {
   for (const auto& item : fs::directory_iterator(folder.path("source/" + version))) {
@@ -19,8 +16,8 @@ TEST(ImportRefuses, AWrongBaseBeforeAnythingIsCommitted) {
   const BridgeFolder folder;
   folder.write_all(slime());
   write_checkpoint(folder.base(), folder.model(2));
-  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options()).status(), Code::kBaseMismatch,
-                         "the checkpoint that the run began with?", "Nothing was committed"));
+  EXPECT_FAILS(import_all(folder, folder.import_options()), Code::kBaseMismatch,
+               "the checkpoint that the run began with?", "Nothing was committed");
   EXPECT_FALSE(head_of(folder));
   write_checkpoint(folder.base(), folder.model(0));  // and goes on with the right one
   EXPECT_TRUE(import_all(folder, folder.import_options()).ok());
@@ -32,8 +29,8 @@ TEST(ImportRefuses, ABaseThatHasTheFirstVersionAlready) {
     const BridgeFolder folder;
     folder.write_all(*find_dialect(dialect), 2);
     write_checkpoint(folder.base(), folder.model(1));
-    EXPECT_TRUE(is_failure(import_all(folder, folder.import_options(dialect)).status(),
-                           Code::kBaseMismatch, "version 1 changes nothing"))
+    EXPECT_FAILS(import_all(folder, folder.import_options(dialect)), Code::kBaseMismatch,
+                 "version 1 changes nothing")
         << dialect;
     EXPECT_EQ(head_of(folder), std::nullopt);
   }
@@ -44,16 +41,16 @@ TEST(ImportRefuses, AMissingBase) {
   folder.write_all(slime());
   ImportOptions options = folder.import_options();
   options.base.clear();
-  EXPECT_TRUE(is_failure(import_all(folder, options).status(), Code::kInvalidArgument,
-                         "no version is whole", "needs the checkpoint"));
+  EXPECT_FAILS(import_all(folder, options), Code::kInvalidArgument, "no version is whole",
+               "needs the checkpoint");
 }
 
 TEST(ImportRefuses, AGap) {
   const BridgeFolder folder;
   folder.write_all(slime());
   fs::remove_all(folder.path("source/weight_v000002"));
-  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options()).status(), Code::kNotFound,
-                         "version 2 is missing", "version 3 is there"));
+  EXPECT_FAILS(import_all(folder, folder.import_options()), Code::kNotFound, "version 2 is missing",
+               "version 3 is there");
   EXPECT_EQ(head_of(folder), 1U);
 }
 
@@ -61,8 +58,8 @@ TEST(ImportRefuses, AFolderWithoutAnIndex) {
   const BridgeFolder folder;
   folder.write_all(slime());
   fs::remove(folder.path("source/weight_v000002/model.safetensors.index.json"));
-  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options()).status(), Code::kNotFound,
-                         "version 2 is missing or not complete"));
+  EXPECT_FAILS(import_all(folder, folder.import_options()), Code::kNotFound,
+               "version 2 is missing or not complete");
   EXPECT_EQ(head_of(folder), 1U);
   expect_version(folder, 1, folder.model(1));
 }
@@ -83,8 +80,8 @@ TEST(ImportRefuses, DamageAndCommitsNothingOfIt) {
   std::string damaged = sound;
   damaged[damaged.size() - 20] ^= 1;
   std::ofstream(part, std::ios::binary) << damaged;
-  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options()).status(), Code::kCorruption,
-                         "nothing of it was committed"));
+  EXPECT_FAILS(import_all(folder, folder.import_options()), Code::kCorruption,
+               "nothing of it was committed");
   EXPECT_EQ(head_of(folder), 2U);
   expect_version(folder, 2, folder.model(2));
   std::ofstream(part, std::ios::binary) << sound;  // and takes it when it is whole
@@ -125,8 +122,8 @@ TEST(ImportRefuses, ATiedHeadThatTheCheckpointLeavesOut) {
   Model untied = folder.model(0);
   untied.erase(untied.begin());
   write_checkpoint(folder.base(), untied);
-  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options()).status(), Code::kBaseMismatch,
-                         "\"head.weight\"", "tied", "a base that has it"));
+  EXPECT_FAILS(import_all(folder, folder.import_options()), Code::kBaseMismatch, "\"head.weight\"",
+               "tied", "a base that has it");
 }
 
 TEST(ImportRefuses, AnotherShapeOrDtype) {
@@ -136,13 +133,13 @@ TEST(ImportRefuses, AnotherShapeOrDtype) {
   Model other = folder.model(0);
   other[0].shape = {30, 40};
   write_checkpoint(folder.base(), other);
-  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options("slime-gen1")).status(),
-                         Code::kBaseMismatch, "\"head.weight\"", "[40, 30]", "[30, 40]"));
+  EXPECT_FAILS(import_all(folder, folder.import_options("slime-gen1")), Code::kBaseMismatch,
+               "\"head.weight\"", "[40, 30]", "[30, 40]");
   other[0].shape = {40, 30};
   other[0].dtype = DType::kF16;
   write_checkpoint(folder.base(), other);
-  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options("slime-gen1")).status(),
-                         Code::kBaseMismatch, "\"head.weight\"", "BF16", "F16"));
+  EXPECT_FAILS(import_all(folder, folder.import_options("slime-gen1")), Code::kBaseMismatch,
+               "\"head.weight\"", "BF16", "F16");
 }
 
 TEST(ImportRefuses, OutOfOrder) {
@@ -153,8 +150,8 @@ TEST(ImportRefuses, OutOfOrder) {
   std::string text = read_file(index);
   text.replace(text.find("\"000001\""), 8, "\"000000\"");
   std::ofstream(index) << text;
-  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options()).status(), Code::kBaseMismatch,
-                         "version 2 is based on version 0", "at version 1"));
+  EXPECT_FAILS(import_all(folder, folder.import_options()), Code::kBaseMismatch,
+               "version 2 is based on version 0", "at version 1");
   EXPECT_EQ(head_of(folder), 1U);
 }
 
@@ -164,8 +161,8 @@ TEST(ImportRefuses, AnotherSource) {
   ASSERT_TRUE(import_all(folder, folder.import_options()).ok());
   folder.write_all(slime(), 2, {}, "elsewhere");
   ImportOptions options = folder.import_options();
-  EXPECT_TRUE(is_failure(import_all(folder, options, "elsewhere").status(), Code::kBaseMismatch,
-                         "holds an import of slime", "a source that has moved"));
+  EXPECT_FAILS(import_all(folder, options, "elsewhere"), Code::kBaseMismatch,
+               "holds an import of slime", "a source that has moved");
   options.source_moved = true;
   EXPECT_EQ(import_all(folder, options, "elsewhere").value(), 1U);
   expect_version(folder, 2, folder.model(2));
@@ -174,12 +171,10 @@ TEST(ImportRefuses, AnotherSource) {
 TEST(ImportRefuses, AChainThatATrainerPublished) {
   const BridgeFolder folder;
   folder.write_all(slime());
-  PublishOptions publish;
-  publish.snapshot = SnapshotInFolder{folder.path("snapshot")};
-  ASSERT_TRUE(
-      Publisher::open(folder.store("chain"), publish)->publish_checkpoint(folder.base()).ok());
-  EXPECT_TRUE(is_failure(import_all(folder, folder.import_options()).status(), Code::kBaseMismatch,
-                         "was published, not imported"));
+  PublishOptions publish{.snapshot = SnapshotInFolder{folder.path("snapshot")}};
+  must(Publisher::open(folder.store("chain"), publish)->publish_checkpoint(folder.base()));
+  EXPECT_FAILS(import_all(folder, folder.import_options()), Code::kBaseMismatch,
+               "was published, not imported");
 }
 
 // Stale directories: slime reports success.
@@ -191,12 +186,12 @@ TEST(ImportRefuses, ARunThatBeganAgainInTheSamePlace) {
     fs::remove_all(folder.path("source"));
     const Model restarted = next_model(next_model(folder.model(0), 17), 19);
     ASSERT_TRUE(folder.write(*find_dialect(dialect), 1, folder.model(0), restarted).ok());
-    EXPECT_TRUE(is_failure(import_all(folder, folder.import_options(dialect)).status(),
-                           Code::kBaseMismatch, "ends with version 1", "another run"));
+    EXPECT_FAILS(import_all(folder, folder.import_options(dialect)), Code::kBaseMismatch,
+                 "ends with version 1", "another run");
     ASSERT_TRUE(folder.write(*find_dialect(dialect), 2, restarted, folder.model(3)).ok());
     ASSERT_TRUE(folder.write(*find_dialect(dialect), 3, folder.model(3), folder.model(1)).ok());
-    EXPECT_TRUE(is_failure(import_all(folder, folder.import_options(dialect)).status(),
-                           Code::kBaseMismatch, "version 2 is not the one that was imported"));
+    EXPECT_FAILS(import_all(folder, folder.import_options(dialect)), Code::kBaseMismatch,
+                 "version 2 is not the one that was imported");
     EXPECT_EQ(head_of(folder), 2U);
   }
 }
@@ -220,8 +215,8 @@ TEST(ImportRefuses, ARunThatBeganAgainAndHasFilesOfTheSameSizes) {
     folder.write_all(dialect, 1);
     ASSERT_TRUE(folder.write(dialect, 2, folder.model(1), restarted).ok());
     ASSERT_TRUE(folder.write(dialect, 3, restarted, next_model(restarted, 3)).ok());
-    EXPECT_TRUE(is_failure(import_all(folder, folder.import_options(name)).status(),
-                           Code::kBaseMismatch, "version 2", "another run"))
+    EXPECT_FAILS(import_all(folder, folder.import_options(name)), Code::kBaseMismatch, "version 2",
+                 "another run")
         << name;
     EXPECT_EQ(head_of(folder), 2U);
   }
@@ -230,16 +225,13 @@ TEST(ImportRefuses, ARunThatBeganAgainAndHasFilesOfTheSameSizes) {
 TEST(ImportRefuses, DialectsAndRangesThatThereAreNot) {
   const BridgeFolder folder;
   ImportOptions options = folder.import_options("slimy");
-  EXPECT_TRUE(is_failure(import_all(folder, options).status(), Code::kInvalidArgument, "\"slimy\"",
-                         "slime-gen1"));
+  EXPECT_FAILS(import_all(folder, options), Code::kInvalidArgument, "\"slimy\"", "slime-gen1");
   options = folder.import_options();
   options.range = {3, 2};
-  EXPECT_TRUE(is_failure(import_all(folder, options).status(), Code::kInvalidArgument,
-                         "from version 3 to version 2"));
+  EXPECT_FAILS(import_all(folder, options), Code::kInvalidArgument, "from version 3 to version 2");
   options = folder.import_options();
   options.publish.snapshot = SnapshotInMemory{};
-  EXPECT_TRUE(
-      is_failure(import_all(folder, options).status(), Code::kInvalidArgument, "work folder"));
+  EXPECT_FAILS(import_all(folder, options), Code::kInvalidArgument, "work folder");
 }
 
 }  // namespace

@@ -1,4 +1,3 @@
-#include <fstream>
 #include <limits>
 
 #include "bridge/bridge_model.h"
@@ -6,8 +5,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Spoken {
   std::string dialect, encoding, checksum;
@@ -17,13 +14,10 @@ class ImportDialect : public ::testing::TestWithParam<Spoken> {};
 
 TEST_P(ImportDialect, EveryVersionIsTheirsExactly) {
   const BridgeFolder folder;
-  ForeignOptions options;
-  options.encoding = GetParam().encoding;
-  options.checksum = GetParam().checksum;
+  ForeignOptions options{.encoding = GetParam().encoding, .checksum = GetParam().checksum};
   folder.write_all(*find_dialect(GetParam().dialect), 3, options);
-  const auto count = import_all(folder, folder.import_options(GetParam().dialect));
-  ASSERT_TRUE(count.ok()) << count.status().to_string();
-  EXPECT_EQ(*count, 4U);  // with the base
+  const auto count = must(import_all(folder, folder.import_options(GetParam().dialect)));
+  EXPECT_EQ(count, 4U);  // with the base
   for (uint64_t version = 0; version <= 3; ++version) {
     expect_version(folder, version, folder.model(version));
   }
@@ -51,8 +45,7 @@ TEST(Import, AVersionWithoutChangesKeepsTheNumbers) {
   ASSERT_TRUE(folder.write(slime(), 1, folder.model(0), folder.model(1)).ok());
   ASSERT_TRUE(folder.write(slime(), 2, folder.model(1), folder.model(1)).ok());
   ASSERT_TRUE(folder.write(slime(), 3, folder.model(1), folder.model(3)).ok());
-  const auto count = import_all(folder, folder.import_options());
-  ASSERT_TRUE(count.ok()) << count.status().to_string();
+  must(import_all(folder, folder.import_options()));
   expect_version(folder, 2, folder.model(1));
   expect_version(folder, 3, folder.model(3));
 }
@@ -63,15 +56,13 @@ TEST(Import, AWholeVersionNeedsNoBaseAndKeepsItsNumber) {
   ASSERT_TRUE(folder.write(slime(), 8, folder.model(1), folder.model(2)).ok());
   ImportOptions options = folder.import_options();
   options.base.clear();
-  const auto count = import_all(folder, options);
-  ASSERT_TRUE(count.ok()) << count.status().to_string();
+  must(import_all(folder, options));
   const Chain chain = Chain::open(folder.store("chain")).value();
   EXPECT_EQ(chain.versions().value(), (std::vector<uint64_t>{7, 8}));
   expect_version(folder, 7, folder.model(1));
   expect_version(folder, 8, folder.model(2));
-  const auto report = fsck_chain(chain);
-  ASSERT_TRUE(report.ok());
-  EXPECT_TRUE(report->problems.empty());
+  const auto report = must(fsck_chain(chain));
+  EXPECT_TRUE(report.problems.empty());
   EXPECT_TRUE(chain.collect_garbage({}).ok());
   expect_version(folder, 8, folder.model(2));
 }
@@ -91,12 +82,10 @@ TEST(Import, BeginsInTheMiddleWithTheCheckpointBefore) {
   folder.write_all(slime());
   fs::remove_all(folder.path("source/weight_v000001"));
   ImportOptions options = folder.import_options();
-  EXPECT_TRUE(
-      is_failure(import_all(folder, options).status(), Code::kNotFound, "import from version 2"));
+  EXPECT_FAILS(import_all(folder, options), Code::kNotFound, "import from version 2");
   write_checkpoint(folder.base(), folder.model(1));
   options.range.from = 2;
-  const auto count = import_all(folder, options);
-  ASSERT_TRUE(count.ok()) << count.status().to_string();
+  must(import_all(folder, options));
   expect_version(folder, 1, folder.model(1));
   expect_version(folder, 3, folder.model(3));
 }
@@ -119,8 +108,8 @@ TEST(Import, ARangeEnds) {
   options.range.to = 2;
   EXPECT_EQ(import_all(folder, options).value(), 3U);
   options.range = {5, 6};
-  EXPECT_TRUE(is_failure(import_all(folder, options).status(), Code::kNotFound, "is at version 2",
-                         "version 5 comes after version 4"));
+  EXPECT_FAILS(import_all(folder, options), Code::kNotFound, "is at version 2",
+               "version 5 comes after version 4");
 }
 
 TEST(Import, ModelsLargerThanMemoryAreMadeInAFile) {
@@ -150,8 +139,7 @@ TEST(Import, ADamagedModelInTheWorkFolderIsMadeAnewFromTheChain) {
     file.close();
     fs::last_write_time(weights, written);
     ASSERT_TRUE(folder.write(*find_dialect(dialect), 3, folder.model(2), folder.model(3)).ok());
-    const auto count = import_all(folder, folder.import_options(dialect));
-    ASSERT_TRUE(count.ok()) << count.status().to_string();
+    must(import_all(folder, folder.import_options(dialect)));
     expect_version(folder, 3, folder.model(3));
   }
 }
@@ -174,7 +162,7 @@ TEST(Import, UnsealedVersionsAreWaitedFor) {
   EXPECT_TRUE(importer.next().value());  // the base
   EXPECT_EQ(importer.waits_for(), "");
   EXPECT_FALSE(importer.next().value());
-  EXPECT_NE(importer.waits_for().find("version 1 may still get files"), std::string::npos);
+  EXPECT_TRUE(contains(importer.waits_for(), "version 1 may still get files"));
   ASSERT_TRUE(folder.write(gen1, 2, folder.model(1), folder.model(2)).ok());
   remove_done(folder);
   EXPECT_EQ(importer.next().value()->version, 1U);  // the writer went on
@@ -209,8 +197,7 @@ TEST(Import, FilesThatCameAfterAVersionWasTakenAreNoticed) {
              folder.path("source") / "weight_v000001/rank0001_flush000000.safetensors");
   EXPECT_FALSE(importer.next().value());
   ASSERT_TRUE(folder.write(gen1, 2, folder.model(1), folder.model(2)).ok());
-  EXPECT_TRUE(is_failure(importer.next().status(), Code::kBaseMismatch, "version 1",
-                         "did files come late"));
+  EXPECT_FAILS(importer.next(), Code::kBaseMismatch, "version 1", "did files come late");
   EXPECT_EQ(head_of(folder), 1U);
 }
 

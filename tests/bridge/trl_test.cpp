@@ -4,8 +4,6 @@
 namespace deltawire::testing {
 namespace {
 
-namespace fs = std::filesystem;
-
 const Dialect& trl() { return *find_dialect("trl"); }
 
 ImportOptions trl_options(const BridgeFolder& folder) {
@@ -15,13 +13,10 @@ ImportOptions trl_options(const BridgeFolder& folder) {
 }
 
 void write_run(const BridgeFolder& folder, const std::string& encoding) {
-  ForeignOptions options;
-  options.encoding = encoding;
   ASSERT_TRUE(folder.write(trl(), 1, {}, folder.model(1), {}, true).ok());
   for (const uint64_t version : {2, 3}) {
-    const Status status =
-        folder.write(trl(), version, folder.model(version - 1), folder.model(version), options);
-    ASSERT_TRUE(status.ok()) << status.to_string();
+    must(folder.write(trl(), version, folder.model(version - 1), folder.model(version),
+                      {.encoding = encoding}));
   }
 }
 
@@ -29,9 +24,8 @@ TEST(ImportTrl, BeginsWithTheAnchorAndKeepsTheNumbers) {
   for (const std::string encoding : {"v1", "raw", "gap_delta"}) {
     const BridgeFolder folder;
     write_run(folder, encoding);
-    const auto count = import_all(folder, trl_options(folder));
-    ASSERT_TRUE(count.ok()) << count.status().to_string();
-    EXPECT_EQ(*count, 3U);
+    const auto count = must(import_all(folder, trl_options(folder)));
+    EXPECT_EQ(count, 3U);
     for (uint64_t version = 1; version <= 3; ++version) {
       expect_version(folder, version, folder.model(version));
     }
@@ -43,8 +37,7 @@ TEST(ImportTrl, AFileThatIsNotThereIsLostUnlessNothingChanged) {
   ASSERT_TRUE(folder.write(trl(), 1, {}, folder.model(1), {}, true).ok());
   ASSERT_TRUE(folder.write(trl(), 3, folder.model(1), folder.model(2)).ok());
   ImportOptions options = trl_options(folder);
-  EXPECT_TRUE(
-      is_failure(import_all(folder, options).status(), Code::kNotFound, "version 2 is missing"));
+  EXPECT_FAILS(import_all(folder, options), Code::kNotFound, "version 2 is missing");
   EXPECT_EQ(head_of(folder), 1U);
   options.missing_is_unchanged = true;
   EXPECT_EQ(import_all(folder, options).value(), 2U);
@@ -66,11 +59,10 @@ TEST(ImportTrl, AFileThatComesAfterItWasMissedIsNoticed) {
     EXPECT_FALSE(importer.next().value()->source);
     EXPECT_EQ(importer.next().value()->version, 3U);
     ASSERT_TRUE(folder.write(trl(), 2, folder.model(1), folder.model(2)).ok());
-    EXPECT_TRUE(is_failure(importer.next().status(), Code::kBaseMismatch, "version 2 came after",
-                           "import into another store"));
+    EXPECT_FAILS(importer.next(), Code::kBaseMismatch, "version 2 came after",
+                 "import into another store");
   }
-  EXPECT_TRUE(is_failure(import_all(folder, options).status(), Code::kBaseMismatch,
-                         "version 2 came after"));
+  EXPECT_FAILS(import_all(folder, options), Code::kBaseMismatch, "version 2 came after");
   EXPECT_EQ(head_of(folder), 3U);
 }
 

@@ -1,7 +1,5 @@
 #include "chain/chain.h"
 
-#include <gtest/gtest.h>
-
 #include "chain/names.h"
 #include "made_chain.h"
 #include "test_files.h"
@@ -11,7 +9,7 @@ namespace {
 
 TEST(Chain, OneRunPerStore) {
   auto store = std::make_shared<MemoryStore>("x");
-  EXPECT_TRUE(is_failure(Chain::open(store, {}).status(), Code::kNotFound, "memory:x", "no run"));
+  EXPECT_FAILS(Chain::open(store, {}), Code::kNotFound, "memory:x", "no run");
   const Chain chain = create_chain(store, {}, false).value();
   EXPECT_EQ(Chain::open(store, {}).value().run(), chain.run());
   EXPECT_EQ(create_chain(store, {}, false).status().code(), Code::kConflict);
@@ -93,9 +91,8 @@ TEST(Chain, WhatComesNextIsSeenThoughListingsAreBehind) {
       });
     };
     for (uint64_t known = 0; known < 6; ++known) {
-      const auto newest = made.chain.newest_after(known);
-      ASSERT_TRUE(newest.ok());
-      EXPECT_EQ(newest->version, 5) << known << ", " << shown;
+      const auto newest = must(made.chain.newest_after(known));
+      EXPECT_EQ(newest.version, 5) << known << ", " << shown;
     }
   }
 }
@@ -105,19 +102,17 @@ TEST(Chain, WhatComesNextIsSeenBehindHolesAndDamage) {
   for (int i = 0; i < 8; ++i) made.add(10);
   for (int v = 2; v < 6; ++v) ASSERT_TRUE(made.memory->remove(manifest_name(v)).ok());
   for (const uint64_t known : {1, 3}) {  // pinned, and pruned itself
-    const auto newest = made.chain.newest_after(known);
-    ASSERT_TRUE(newest.ok());
-    EXPECT_EQ(newest->version, 7) << known;
+    const auto newest = must(made.chain.newest_after(known));
+    EXPECT_EQ(newest.version, 7) << known;
   }
   ASSERT_TRUE(made.memory->put(manifest_name(7), MemoryBody(std::string_view("{}"))).ok());
-  const auto newest = made.chain.newest_after(6);
-  ASSERT_TRUE(newest.ok());
-  EXPECT_EQ(newest->version, 7);
-  EXPECT_FALSE(newest->record.has_value());
+  const auto newest = must(made.chain.newest_after(6));
+  EXPECT_EQ(newest.version, 7);
+  EXPECT_FALSE(newest.record.has_value());
   made.store->before = [](std::string_view call, std::string_view) {
     return call == "list" ? unavailable("told so") : Status();
   };
-  EXPECT_TRUE(is_failure(made.chain.newest_after(6).status(), Code::kUnavailable));
+  EXPECT_FAILS(made.chain.newest_after(6), Code::kUnavailable);
 }
 
 TEST(Chain, AVersionIsCommittedOnce) {
@@ -126,8 +121,8 @@ TEST(Chain, AVersionIsCommittedOnce) {
   Manifest mine = made.next(5, false), theirs = mine;
   theirs.publisher = "other:2";
   ASSERT_TRUE(commit_version(made.chain, theirs).ok());
-  EXPECT_TRUE(is_failure(commit_version(made.chain, mine).status, Code::kConflict, "version 1",
-                         "other:2", "2026-11-15"));
+  EXPECT_FAILS(commit_version(made.chain, mine).status, Code::kConflict, "version 1", "other:2",
+               "2026-11-15");
   // The same record again is a retry, not a race.
   EXPECT_TRUE(commit_version(made.chain, theirs).ok());
 }
@@ -137,13 +132,12 @@ TEST(Chain, ARecordInTheWrongPlaceIsRefused) {
   for (int i = 0; i < 3; ++i) made.add(10);
   const std::string one = made.memory->get(manifest_name(1), 1 << 20).value();
   ASSERT_TRUE(made.memory->put(manifest_name(2), MemoryBody(one)).ok());
-  EXPECT_TRUE(is_failure(made.chain.version(2).status(), Code::kCorruption,
-                         "manifests/0000000002.json", "version 1"));
+  EXPECT_FAILS(made.chain.version(2), Code::kCorruption, "manifests/0000000002.json", "version 1");
   MadeChain other;
   other.add(10);
   const std::string foreign = other.memory->get(manifest_name(0), 1 << 20).value();
   ASSERT_TRUE(made.memory->put(manifest_name(0), MemoryBody(foreign)).ok());
-  EXPECT_TRUE(is_failure(made.chain.version(0).status(), Code::kCorruption, other.chain.run()));
+  EXPECT_FAILS(made.chain.version(0), Code::kCorruption, other.chain.run());
   Manifest outside = made.next(5, false);
   for (const char* name : {"full/x", "parts", "manifests/0000000000.json", "../x", "parts/../x",
                            "/etc/passwd", "parts//x"}) {
@@ -152,7 +146,7 @@ TEST(Chain, ARecordInTheWrongPlaceIsRefused) {
     ASSERT_TRUE(
         made.memory->put(manifest_name(3), MemoryBody(serialise_manifest(outside, {}).value()))
             .ok());
-    EXPECT_TRUE(is_failure(made.chain.version(3).status(), Code::kCorruption)) << name;
+    EXPECT_FAILS(made.chain.version(3), Code::kCorruption) << name;
   }
 }
 

@@ -1,10 +1,7 @@
 // Pins and gc, request by request: whatever the order in which their requests reach the store, a
 // pin that was put in place keeps its version.
-#include <gtest/gtest.h>
 
 #include <condition_variable>
-#include <mutex>
-#include <thread>
 
 #include "chain/gc.h"
 #include "chain/retention.h"
@@ -246,9 +243,8 @@ TEST_F(PinRace, AnAnchorThatCannotBeReadNowIsKeptForThePin) {
   real_.memory->set_clock(unix_now() + 1);
   ASSERT_TRUE(collect_garbage(real_.chain, {1, 0}).ok());
   real_.store->before = {};
-  const Result<Plan> plan = plan_catch_up(real_.chain, {}, kPinned);
-  ASSERT_TRUE(plan.ok()) << plan.status().to_string();
-  EXPECT_TRUE(same_state(follow_plan(*real_.memory, *plan, {}).value(), real_.states[kPinned]));
+  const Plan plan = must(plan_catch_up(real_.chain, {}, kPinned));
+  EXPECT_TRUE(same_state(follow_plan(*real_.memory, plan, {}).value(), real_.states[kPinned]));
 }
 
 }  // namespace

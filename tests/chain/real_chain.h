@@ -1,15 +1,6 @@
 // Small chains with weights behind them: every record and part as a publisher would put it.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <functional>
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "base/hex.h"
 #include "chain/chain.h"
 #include "chain/hop_records.h"
@@ -95,8 +86,7 @@ class RealChain {
 
   void add_anchor(uint64_t version) {
     auto parts = put_whole(version, states[version], files_of[version]);
-    const Status status = add_hop(chain, nullptr, records[version], parts);
-    ASSERT_TRUE(status.ok()) << status.to_string();
+    must(add_hop(chain, nullptr, records[version], parts));
     if (version >= anchor_) {
       anchor_ = version;
       anchor_bytes_ = 0;
@@ -106,8 +96,7 @@ class RealChain {
 
   void add_merged(uint64_t base, uint64_t version) {
     auto parts = put_delta(version, records[base].manifest.state, states[base], states[version]);
-    const Status status = add_hop(chain, &records[base], records[version], parts);
-    ASSERT_TRUE(status.ok()) << status.to_string();
+    must(add_hop(chain, &records[base], records[version], parts));
   }
 
   Held held(uint64_t version) const { return {version, records[version].digest}; }

@@ -1,9 +1,8 @@
 // Every error tells what to do next.
 #include "cli/next_step.h"
 
-#include <gtest/gtest.h>
-
 #include "base/next_step.h"
+#include "test_files.h"
 
 namespace deltawire::cli {
 namespace {

@@ -1,6 +1,5 @@
 // The options that verbs share: what they accept, what they make of it, what they print.
 #include <cstdlib>
-#include <iterator>
 #include <sstream>
 
 #include "base/log.h"
@@ -32,15 +31,13 @@ TEST(NotifyOptions, TakeEnginesAndCommandsInOrder) {
   EXPECT_EQ(parsed.text, "");
   EXPECT_EQ(options.limits.timeout_seconds, 1.5);
   EXPECT_EQ(options.limits.retries, 0U);
-  auto notifier = make_notifier(options);
-  ASSERT_TRUE(notifier.ok()) << notifier.status().to_string();
-  EXPECT_EQ(notifier->size(), 3U);
+  auto notifier = must(make_notifier(options));
+  EXPECT_EQ(notifier.size(), 3U);
 }
 
 TEST(NotifyOptions, WithoutThemThereAreNoEngines) {
-  auto notifier = make_notifier({});
-  ASSERT_TRUE(notifier.ok());
-  EXPECT_TRUE(notifier->empty());
+  auto notifier = must(make_notifier({}));
+  EXPECT_TRUE(notifier.empty());
 }
 
 TEST(NotifyOptions, SayWhatIsWrong) {
@@ -51,25 +48,20 @@ TEST(NotifyOptions, SayWhatIsWrong) {
     add_notify_options(&app, &options);
     EXPECT_NE(parse(&app, line), "") << line;
   }
-  NotifyOptions options;
-  options.notify = {"sglang=http://a:1", "tgi=http://b:2"};
-  EXPECT_TRUE(is_failure(make_notifier(options).status(), Code::kInvalidArgument,
-                         "engine \"tgi\": expected"));
+  NotifyOptions options{.notify = {"sglang=http://a:1", "tgi=http://b:2"}};
+  EXPECT_FAILS(make_notifier(options), Code::kInvalidArgument, "engine \"tgi\": expected");
 }
 
 TEST(NotifyOptions, TheKeyComesFromTheEnvironment) {
   HttpScript server(HttpScript::Json{{"POST /pause_generation", {{{"status", 200}}}}});
-  NotifyOptions options;
-  options.notify = {"sglang=" + server.url()};
-  options.limits.retries = 0;
   ::setenv("DELTAWIRE_ENGINE_API_KEY", "s3cr3t", 1);
-  auto notifier = make_notifier(options);
+  auto notifier = make_notifier({.notify = {"sglang=" + server.url()}, .limits = {.retries = 0}});
   ::unsetenv("DELTAWIRE_ENGINE_API_KEY");
   ASSERT_TRUE(notifier.ok());
   const NotifyOutcome outcome = notifier->around({{"run", 2, ""}, 1, true, Identity{"run", 1, ""}},
                                                  [] { return io_error("no patch today"); });
   EXPECT_EQ(server.requests()[0].headers["Authorization"], "Bearer s3cr3t");
-  EXPECT_EQ(to_json(outcome.engines).dump().find("s3cr3t"), std::string::npos);
+  EXPECT_FALSE(contains(to_json(outcome.engines).dump(), "s3cr3t"));
 }
 
 TEST(NotifyOptions, OutcomesInJson) {
@@ -124,17 +116,14 @@ class LogOptionsTest : public ::testing::Test {
 
 TEST_F(LogOptionsTest, TheUsualLevelIsTheVerbs) {
   EXPECT_EQ(events_with("").substr(8), " error: pull failed error=\"i/o error: disk\\nfull\"\n");
-  EXPECT_NE(events_with("", LogLevel::kInfo).find(" pull committed version=12\n"),
-            std::string::npos);
+  EXPECT_TRUE(contains(events_with("", LogLevel::kInfo), " pull committed version=12\n"));
 }
 
 TEST_F(LogOptionsTest, LevelsAndFormats) {
   EXPECT_EQ(events_with("--log-level off"), "");
   const std::string json = events_with("--log-level info --log-format json");
-  EXPECT_NE(json.find(R"("event":"pull.committed","version":12})"
-                      "\n"),
-            std::string::npos)
-      << json;
+  EXPECT_TRUE(contains(json, R"("event":"pull.committed","version":12})"
+                             "\n"));
   EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 2);
 }
 
@@ -152,14 +141,12 @@ TEST(MetricsOptions, ServeOnlyWhenAsked) {
   MetricsOptions options;
   add_metrics_options(&app, &options);
   EXPECT_EQ(parse(&app, ""), "");
-  auto none = start_metrics(options);
-  ASSERT_TRUE(none.ok());
-  EXPECT_EQ(*none, nullptr);
+  auto none = must(start_metrics(options));
+  EXPECT_EQ(none, nullptr);
   EXPECT_EQ(parse(&app, "--metrics-port 0"), "");
-  auto server = start_metrics(options);
-  ASSERT_TRUE(server.ok()) << server.status().to_string();
-  EXPECT_NE((*server)->port(), 0);
-  EXPECT_NE(metrics().render().find("deltawire_build_info{version=\""), std::string::npos);
+  auto server = must(start_metrics(options));
+  EXPECT_NE(server->port(), 0);
+  EXPECT_TRUE(contains(metrics().render(), "deltawire_build_info{version=\""));
 }
 
 TEST(MetricsOptions, SayWhatIsWrong) {
@@ -169,8 +156,7 @@ TEST(MetricsOptions, SayWhatIsWrong) {
     add_metrics_options(&app, &options);
     EXPECT_NE(parse(&app, line), "") << line;
   }
-  EXPECT_TRUE(is_failure(start_metrics({.port = 0, .address = "nowhere"}).status(),
-                         Code::kInvalidArgument, "nowhere"));
+  EXPECT_FAILS(start_metrics({.port = 0, .address = "nowhere"}), Code::kInvalidArgument, "nowhere");
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // Values of options: numbers, sizes, words.
-#include <gtest/gtest.h>
 
 #include "cli/next_step.h"
 #include "cli/options.h"
 #include "cli/units.h"
+#include "test_files.h"
 
 namespace deltawire::cli {
 namespace {

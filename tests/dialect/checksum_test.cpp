@@ -1,10 +1,8 @@
 #include "dialect/checksum.h"
 
-#include <gtest/gtest.h>
+#include "test_files.h"
 
-#include <vector>
-
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 std::string hex(ChecksumKind kind, std::string_view text) {
@@ -45,4 +43,4 @@ TEST(Checksum, HexIsChecked) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -1,13 +1,6 @@
 // A small model before and after a step, and what a foreign version makes of the one before.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "checkpoints.h"
 #include "dialect/dialect.h"
 #include "store/memory_store.h"

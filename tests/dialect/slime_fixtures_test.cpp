@@ -1,7 +1,4 @@
 // Files that slime's own code made: read exactly, and written again as it wrote them.
-#include <filesystem>
-#include <string>
-#include <vector>
 
 #include "base/json.h"
 #include "deltawire/digest.h"
@@ -11,8 +8,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kPart = "weight_v000001/model-00000-of-00001.safetensors";
 constexpr const char* kIndex = "weight_v000001/model.safetensors.index.json";
@@ -50,17 +45,15 @@ class SlimeFixtures : public ::testing::TestWithParam<SlimeFixture> {
 };
 
 TEST_P(SlimeFixtures, AreRecognised) {
-  const auto dialect = recognise_dialect(*store());
-  ASSERT_TRUE(dialect.ok());
-  ASSERT_NE(*dialect, nullptr);
-  EXPECT_EQ((*dialect)->name(), "slime");
-  EXPECT_EQ(*(*dialect)->versions(*store()), std::vector<uint64_t>{1});
+  const auto dialect = must(recognise_dialect(*store()));
+  ASSERT_NE(dialect, nullptr);
+  EXPECT_EQ(dialect->name(), "slime");
+  EXPECT_EQ(*dialect->versions(*store()), std::vector<uint64_t>{1});
 }
 
 TEST_P(SlimeFixtures, SayWhatTheyAre) {
-  const auto version = find_dialect("slime")->open(*store(), 1);
-  ASSERT_TRUE(version.ok()) << version.status().to_string();
-  const ForeignInfo& info = (*version)->info();
+  const auto version = must(find_dialect("slime")->open(*store(), 1));
+  const ForeignInfo& info = version->info();
   EXPECT_EQ(info.version, 1U);
   EXPECT_EQ(info.base, 0U);
   EXPECT_FALSE(info.full);
@@ -74,8 +67,7 @@ TEST_P(SlimeFixtures, SayWhatTheyAre) {
 
 TEST_P(SlimeFixtures, GiveTheTensorsThatSlimeHad) {
   std::vector<TestTensor> held = slime_base();
-  const Status status = apply_foreign(*find_dialect("slime"), *store(), 1, &held);
-  ASSERT_TRUE(status.ok()) << status.to_string();
+  must(apply_foreign(*find_dialect("slime"), *store(), 1, &held));
   const auto expected = parse_json(read_file(slime_data() / "expected_v000001.json"));
   ASSERT_EQ(expected.size(), held.size());
   for (const TestTensor& tensor : held) {
@@ -96,9 +88,8 @@ TEST_P(SlimeFixtures, AreWrittenAgainAsTheyWere) {
   after = before;
   ASSERT_TRUE(apply_foreign(*find_dialect("slime"), *store(), 1, &after).ok());
   const auto ours = std::make_shared<MemoryStore>();
-  const Status status = write_foreign(*find_dialect("slime"), ours, 1, before, after,
-                                      {.encoding = GetParam().encoding, .checksum = ""});
-  ASSERT_TRUE(status.ok()) << status.to_string();
+  must(write_foreign(*find_dialect("slime"), ours, 1, before, after,
+                     {.encoding = GetParam().encoding, .checksum = ""}));
   EXPECT_EQ(*ours->get(kIndex, 1 << 20), read_file(folder() / kIndex));
 
   const std::string their_part = read_file(folder() / kPart), our_part = *ours->get(kPart, 1 << 20);

@@ -1,15 +1,13 @@
 // Files that slime's own code made, of three parameters of three dtypes. The checkpoint that they
 // belong to is large; here they go onto another one, and nothing but their changes may show.
-#include <algorithm>
-#include <filesystem>
 
 #include "sparse_model.h"
 
 namespace deltawire::testing {
 namespace {
 
-std::filesystem::path gen1_data(const std::string& encoding) {
-  return std::filesystem::path(DELTAWIRE_TESTS_DIR) / "dialect/data/slime_gen1" / encoding;
+fs::path gen1_data(const std::string& encoding) {
+  return fs::path(DELTAWIRE_TESTS_DIR) / "dialect/data/slime_gen1" / encoding;
 }
 
 ForeignModel gen1_fixture_base() {
@@ -38,13 +36,11 @@ class SlimeGen1Fixtures : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(SlimeGen1Fixtures, GiveTheValuesThatSlimeHad) {
   const auto store = *open_store(gen1_data(GetParam()).string(), {});
-  const auto dialect = recognise_dialect(*store);
-  ASSERT_TRUE(dialect.ok());
-  ASSERT_EQ(*dialect, find_dialect("slime-gen1"));
-  EXPECT_EQ(*(*dialect)->versions(*store), std::vector<uint64_t>{1});
-  const auto version = (*dialect)->open(*store, 1);
-  ASSERT_TRUE(version.ok()) << version.status().to_string();
-  const ForeignInfo& info = (*version)->info();
+  const auto dialect = must(recognise_dialect(*store));
+  ASSERT_EQ(dialect, find_dialect("slime-gen1"));
+  EXPECT_EQ(*dialect->versions(*store), std::vector<uint64_t>{1});
+  const auto version = must(dialect->open(*store, 1));
+  const ForeignInfo& info = version->info();
   EXPECT_EQ(info.version, 1U);
   EXPECT_EQ(info.base, std::nullopt);
   EXPECT_FALSE(info.full);
@@ -56,8 +52,7 @@ TEST_P(SlimeGen1Fixtures, GiveTheValuesThatSlimeHad) {
   EXPECT_EQ(info.tensors[1].dtype, DType::kF16);
   EXPECT_EQ(info.tensors[2].shape, (Shape{300, 700}));
   ForeignModel model = gen1_fixture_base();
-  const Status status = apply_to(**version, &model);
-  EXPECT_TRUE(status.ok()) << status.to_string();
+  must(apply_to(*version, &model));
   EXPECT_EQ(model, gen1_fixture_after(gen1_fixture_base()));
 }
 
@@ -71,17 +66,13 @@ TEST_P(SlimeGen1Fixtures, AreWhatOurWriterMakes) {
   for (const char* tensor : {"w.bf16", "bias.f32", "h.f16"}) {
     draft.tensors.push_back(before.tensors.at(tensor).spec);
   }
-  ForeignOptions options;
-  options.encoding = GetParam();
-  const auto writer = find_dialect("slime-gen1")->create(store, draft, options);
-  ASSERT_TRUE(writer.ok()) << writer.status().to_string();
+  const auto writer =
+      must(find_dialect("slime-gen1")->create(store, draft, {.encoding = GetParam()}));
   for (const TensorSpec& spec : draft.tensors) {
-    ASSERT_TRUE((*writer)
-                    ->add(spec, before.tensors.at(spec.name).bytes,
-                          after.tensors.at(spec.name).bytes, nullptr)
-                    .ok());
+    must(writer->add(spec, before.tensors.at(spec.name).bytes, after.tensors.at(spec.name).bytes,
+                     nullptr));
   }
-  ASSERT_TRUE((*writer)->finish().ok());
+  ASSERT_TRUE(writer->finish().ok());
   if (GetParam() == "deltas_zstd") {  // another zstd may give other bytes
     ForeignModel again = before;
     EXPECT_TRUE(read_version(*find_dialect("slime-gen1"), *store, 1, &again).ok());

@@ -63,17 +63,14 @@ class SlimeGen1Writer : public ::testing::TestWithParam<std::string> {
 
 TEST_P(SlimeGen1Writer, AllDTypesComeBack) {
   const ForeignModel before = gen1_mixed(), after = gen1_changed(before);
-  const Status wrote = write_version(gen1_dialect(), store_, 7, before, after, options_);
-  ASSERT_TRUE(wrote.ok()) << wrote.to_string();
+  must(write_version(gen1_dialect(), store_, 7, before, after, options_));
   EXPECT_EQ(*gen1_dialect().versions(*store_), std::vector<uint64_t>{7});
   ForeignModel again = before;
-  const auto version = gen1_dialect().open(*store_, 7);
-  ASSERT_TRUE(version.ok()) << version.status().to_string();
-  EXPECT_TRUE((*version)->info().sealed);
-  EXPECT_EQ((*version)->info().encoding, GetParam());
-  EXPECT_EQ((*version)->info().tensors.size(), 11U);  // all but the empty one
-  const Status read = apply_to(**version, &again);
-  EXPECT_TRUE(read.ok()) << read.to_string();
+  const auto version = must(gen1_dialect().open(*store_, 7));
+  EXPECT_TRUE(version->info().sealed);
+  EXPECT_EQ(version->info().encoding, GetParam());
+  EXPECT_EQ(version->info().tensors.size(), 11U);  // all but the empty one
+  must(apply_to(*version, &again));
   EXPECT_EQ(again, after);
 }
 
@@ -116,15 +113,12 @@ TEST_P(SlimeGen1Writer, RanksWriteOneVersionTogether) {
       if (i++ % 3 == rank) draft.tensors.push_back(tensor.spec);
     }
     options_.rank = rank;
-    auto writer = gen1_dialect().create(store_, draft, options_);
-    ASSERT_TRUE(writer.ok()) << writer.status().to_string();
+    auto writer = must(gen1_dialect().create(store_, draft, options_));
     for (const TensorSpec& spec : draft.tensors) {
-      ASSERT_TRUE((*writer)
-                      ->add(spec, before.tensors.at(spec.name).bytes,
-                            after.tensors.at(spec.name).bytes, nullptr)
-                      .ok());
+      must(writer->add(spec, before.tensors.at(spec.name).bytes, after.tensors.at(spec.name).bytes,
+                       nullptr));
     }
-    writers.push_back(std::move(*writer));
+    writers.push_back(std::move(writer));
   }
   ASSERT_TRUE(writers[2]->finish().ok());
   EXPECT_TRUE(gen1_dialect().versions(*store_)->empty());  // the others are still at it
@@ -133,8 +127,7 @@ TEST_P(SlimeGen1Writer, RanksWriteOneVersionTogether) {
   ASSERT_TRUE(writers[0]->finish().ok());
   EXPECT_EQ(*gen1_dialect().versions(*store_), std::vector<uint64_t>{1});
   ForeignModel again = before;
-  const Status read = read_version(gen1_dialect(), *store_, 1, &again);
-  EXPECT_TRUE(read.ok()) << read.to_string();
+  must(read_version(gen1_dialect(), *store_, 1, &again));
   EXPECT_EQ(again, after);
 }
 
@@ -142,10 +135,9 @@ TEST_P(SlimeGen1Writer, NoChangeIsAnEmptyFolder) {
   const ForeignModel model = gen1_mixed();
   ASSERT_TRUE(write_version(gen1_dialect(), store_, 4, model, model, options_).ok());
   EXPECT_EQ(names(), std::vector<std::string>{"weight_v000004/DONE"});
-  const auto version = gen1_dialect().open(*store_, 4);
-  ASSERT_TRUE(version.ok()) << version.status().to_string();
-  EXPECT_TRUE((*version)->info().tensors.empty());
-  EXPECT_TRUE((*version)->info().sealed);
+  const auto version = must(gen1_dialect().open(*store_, 4));
+  EXPECT_TRUE(version->info().tensors.empty());
+  EXPECT_TRUE(version->info().sealed);
 }
 
 INSTANTIATE_TEST_SUITE_P(Encodings, SlimeGen1Writer,
@@ -163,16 +155,14 @@ TEST(SlimeGen1WriterGaps, WidthIsThatOfTheParameter) {
     after.set<uint16_t>("wide", gap, 0x4141);
     after.set<uint16_t>("wide", gap + 1, 0x4141);
     const auto store = std::make_shared<MemoryStore>();
-    ForeignOptions options;
-    options.encoding = "deltas";
-    ASSERT_TRUE(write_version(gen1_dialect(), store, 1, before, after, options).ok());
+    ASSERT_TRUE(
+        write_version(gen1_dialect(), store, 1, before, after, {.encoding = "deltas"}).ok());
     const std::string file =
         *store->get("weight_v000001/rank0000_flush000000.safetensors", 1 << 20);
     const auto view = parse_safetensors(as_bytes(file));
-    const auto params = gen1::parse_params(*find_metadata(view->metadata, "params"));
-    ASSERT_TRUE(params.ok());
-    EXPECT_EQ((*params)[0].pos_width, 2U);
-    EXPECT_EQ((*params)[1].pos_width, gap == 65535 ? 2U : 4U);
+    const auto params = must(gen1::parse_params(*find_metadata(view->metadata, "params")));
+    EXPECT_EQ(params[0].pos_width, 2U);
+    EXPECT_EQ(params[1].pos_width, gap == 65535 ? 2U : 4U);
     ForeignModel again = before;
     ASSERT_TRUE(read_version(gen1_dialect(), *store, 1, &again).ok());
     EXPECT_EQ(again, after);
@@ -197,10 +187,8 @@ TEST_F(SlimeGen1Refusals, NaN) {
   after_.set<uint16_t>("w", 3, 0x4000);
   after_.set<uint16_t>("w", 5, 0xffc1);
   for (const char* encoding : {"indices", "deltas", "deltas_zstd"}) {
-    ForeignOptions options;
-    options.encoding = encoding;
-    EXPECT_TRUE(is_failure(write(options), Code::kUnsupported, "tensor \"w\"",
-                           "element 5 became NaN", "way out: deltawire export slime"));
+    EXPECT_FAILS(write({.encoding = encoding}), Code::kUnsupported, "tensor \"w\"",
+                 "element 5 became NaN", "way out: deltawire export slime");
     EXPECT_TRUE(store_is_empty());
   }
 }
@@ -215,18 +203,18 @@ TEST_F(SlimeGen1Refusals, NotNaNThatWasThereBefore) {
 
 TEST_F(SlimeGen1Refusals, TensorsThatComeAndGo) {
   after_.add("new", DType::kBF16, {2});
-  EXPECT_TRUE(is_failure(write(), Code::kUnsupported, "\"new\" is new", "export slime"));
+  EXPECT_FAILS(write(), Code::kUnsupported, "\"new\" is new", "export slime");
   after_ = before_;
   before_.add("old", DType::kBF16, {2});
-  EXPECT_TRUE(is_failure(write(), Code::kUnsupported, "\"old\" was removed", "export slime"));
+  EXPECT_FAILS(write(), Code::kUnsupported, "\"old\" was removed", "export slime");
   before_ = after_;
   after_.tensors.at("w").spec.dtype = DType::kF16;
-  EXPECT_TRUE(is_failure(write(), Code::kUnsupported, "\"w\" is new, or of another dtype"));
+  EXPECT_FAILS(write(), Code::kUnsupported, "\"w\" is new, or of another dtype");
   EXPECT_TRUE(store_is_empty());
 }
 
 TEST_F(SlimeGen1Refusals, WholeVersions) {
-  EXPECT_TRUE(is_failure(write({}, true), Code::kUnsupported, "version 1 whole", "export slime"));
+  EXPECT_FAILS(write({}, true), Code::kUnsupported, "version 1 whole", "export slime");
 }
 
 TEST_F(SlimeGen1Refusals, DTypesAndSizes) {
@@ -236,33 +224,32 @@ TEST_F(SlimeGen1Refusals, DTypesAndSizes) {
     draft.tensors = {{"t", dtype, std::move(shape)}};
     return gen1_dialect().create(store_, draft, {}).status();
   };
-  EXPECT_TRUE(is_failure(refuse(DType::kF4, {8}), Code::kUnsupported, "\"t\" of F4"));
-  EXPECT_TRUE(is_failure(refuse(DType::kC64, {8}), Code::kUnsupported, "no dtype for C64"));
-  EXPECT_TRUE(is_failure(refuse(DType::kBF16, {3, 1 << 30}), Code::kUnsupported,
-                         "3221225472 elements, positions are int32", "export slime"));
+  EXPECT_FAILS(refuse(DType::kF4, {8}), Code::kUnsupported, "\"t\" of F4");
+  EXPECT_FAILS(refuse(DType::kC64, {8}), Code::kUnsupported, "no dtype for C64");
+  EXPECT_FAILS(refuse(DType::kBF16, {3, 1 << 30}), Code::kUnsupported,
+               "3221225472 elements, positions are int32", "export slime");
   EXPECT_TRUE(refuse(DType::kBF16, {2, 1 << 30}).ok());
   draft.version = 3;
   draft.base = 1;
-  EXPECT_TRUE(is_failure(refuse(DType::kBF16, {1}), Code::kUnsupported,
-                         "version 3 goes onto version 1, which is not the one before it"));
+  EXPECT_FAILS(refuse(DType::kBF16, {1}), Code::kUnsupported,
+               "version 3 goes onto version 1, which is not the one before it");
 }
 
 TEST_F(SlimeGen1Refusals, Options) {
-  ForeignOptions options;
-  options.encoding = "xor";
-  EXPECT_TRUE(is_failure(write(options), Code::kInvalidArgument, "\"xor\"", "deltas_zstd"));
+  ForeignOptions options{.encoding = "xor"};
+  EXPECT_FAILS(write(options), Code::kInvalidArgument, "\"xor\"", "deltas_zstd");
   options = {};
   options.checksum = "xxh3-128";
-  EXPECT_TRUE(is_failure(write(options), Code::kInvalidArgument, "\"xxh3-128\""));
+  EXPECT_FAILS(write(options), Code::kInvalidArgument, "\"xxh3-128\"");
   options = {};
   options.buffer_bytes = 0;
-  EXPECT_TRUE(is_failure(write(options), Code::kInvalidArgument, "buffer size"));
+  EXPECT_FAILS(write(options), Code::kInvalidArgument, "buffer size");
 }
 
 TEST_F(SlimeGen1Refusals, AVersionThatIsThere) {
   after_.set<uint16_t>("w", 3, 0x4000);
   ASSERT_TRUE(write().ok());
-  EXPECT_TRUE(is_failure(write(), Code::kConflict, "version 1 is there"));
+  EXPECT_FAILS(write(), Code::kConflict, "version 1 is there");
   // Of someone who makes no DONE.
   ASSERT_TRUE(store_->remove("weight_v000001/DONE").ok());
   EXPECT_EQ(write().code(), Code::kConflict);
@@ -277,8 +264,7 @@ TEST_F(SlimeGen1Refusals, NotWhatAKilledWriterLeft) {
     ASSERT_TRUE(store_->put(folder + name, MemoryBody("left")).ok());
   }
   EXPECT_TRUE(gen1_dialect().versions(*store_)->empty());
-  const Status wrote = write();
-  ASSERT_TRUE(wrote.ok()) << wrote.to_string();
+  must(write());
   EXPECT_EQ(store_->list("", "", 10)->size(), 2U);
   ForeignModel again = before_;
   EXPECT_TRUE(read_version(gen1_dialect(), *store_, 1, &again).ok());
@@ -318,7 +304,7 @@ TEST_F(SlimeGen1Refusals, OtherTensorsThanTheDraftHas) {
   draft.version = 1;
   draft.tensors = {before_.tensors.at("w").spec};
   auto writer = gen1_dialect().create(store_, draft, {}).value();
-  EXPECT_TRUE(is_failure(writer->finish(), Code::kInvalidArgument, "\"w\"", "did not come"));
+  EXPECT_FAILS(writer->finish(), Code::kInvalidArgument, "\"w\"", "did not come");
   const Bytes bytes = before_.tensors.at("w").bytes;
   EXPECT_FALSE(writer->add({"v", DType::kBF16, {8}}, bytes, bytes, nullptr).ok());
   EXPECT_FALSE(writer->add(draft.tensors[0], bytes.subspan(1), bytes, nullptr).ok());

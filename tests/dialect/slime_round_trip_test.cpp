@@ -43,9 +43,8 @@ TEST_P(SlimeRoundTrip, PartsAreCutBySize) {
   const std::vector<TestTensor> before = one_of_each_dtype(), after = changed(before, 0.05);
   options_.buffer_bytes = 300'000;
   ASSERT_TRUE(write_foreign(dialect_, store_, 3, before, after, options_, full_).ok());
-  const auto opened = dialect_.open(*store_, 3);
-  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
-  EXPECT_EQ((*opened)->info().num_files, 4U);  // the index, and 3 parts
+  const auto opened = must(dialect_.open(*store_, 3));
+  EXPECT_EQ(opened->info().num_files, 4U);  // the index, and 3 parts
   EXPECT_TRUE(store_->stat("weight_v000003/model-00002-of-00003.safetensors").ok());
   std::vector<TestTensor> held = before;
   ASSERT_TRUE(apply_foreign(dialect_, *store_, 3, &held).ok());
@@ -64,10 +63,9 @@ TEST_P(SlimeRoundTrip, ThreadsMakeNoDifference) {
 
 TEST_P(SlimeRoundTrip, NoChangeIsAnIndexWithoutParts) {
   ASSERT_TRUE(write_foreign(dialect_, store_, 2, {}, {}, options_, full_).ok());
-  const auto opened = dialect_.open(*store_, 2);
-  ASSERT_TRUE(opened.ok());
-  EXPECT_TRUE((*opened)->info().tensors.empty());
-  EXPECT_EQ((*opened)->info().num_files, 1U);
+  const auto opened = must(dialect_.open(*store_, 2));
+  EXPECT_TRUE(opened->info().tensors.empty());
+  EXPECT_EQ(opened->info().num_files, 1U);
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, SlimeRoundTrip,
@@ -89,12 +87,11 @@ TEST(SlimeFull, IsAnOrdinaryCheckpoint) {
       parse_json(read_file(folder.path() / "weight_v000004/model.safetensors.index.json"));
   EXPECT_FALSE(index.at("metadata").contains("delta_encoding"));
   EXPECT_EQ(index.at("weight_map").size(), tensors.size());
-  const auto opened = dialect.open(*store, 4);
-  ASSERT_TRUE(opened.ok()) << opened.status().to_string();
-  EXPECT_TRUE((*opened)->info().full);
-  EXPECT_FALSE((*opened)->info().base.has_value());
-  EXPECT_EQ((*opened)->info().encoding, "full");
-  for (const ForeignTensor& tensor : (*opened)->info().tensors) {
+  const auto opened = must(dialect.open(*store, 4));
+  EXPECT_TRUE(opened->info().full);
+  EXPECT_FALSE(opened->info().base.has_value());
+  EXPECT_EQ(opened->info().encoding, "full");
+  for (const ForeignTensor& tensor : opened->info().tensors) {
     const auto it = std::ranges::find(tensors, tensor.name, &TestTensor::name);
     EXPECT_EQ(tensor.dtype, it->dtype);
     EXPECT_EQ(tensor.shape, it->shape);

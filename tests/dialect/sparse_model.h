@@ -1,14 +1,6 @@
 // A model in memory that foreign versions are applied to and written from.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <map>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "dialect/dialect.h"
 #include "store/memory_store.h"
 #include "test_files.h"

@@ -1,11 +1,8 @@
 // Zstd frames that lie, built by hand.
 #include "dialect/frames/zstd_frame.h"
 
-#include <gtest/gtest.h>
-
-#include <string>
-
 #include "support/blob.h"
+#include "test_files.h"
 
 namespace deltawire::testing {
 namespace {

@@ -1,10 +1,8 @@
 #include "deltawire/digest.h"
 
-#include <gtest/gtest.h>
+#include "test_files.h"
 
-#include <vector>
-
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 std::string hex(DigestKind kind, std::string_view text) {
@@ -42,4 +40,4 @@ TEST(Digest, HexIsReadBackAndChecked) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -1,15 +1,11 @@
 // What is canonical is read; everything else that JSON allows is not.
 #include "format/canonical_json.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 bool accepts(std::string_view text) {
@@ -76,7 +72,7 @@ TEST(CanonicalJson, DepthIsBounded) {
 TEST(CanonicalJson, SaysWhatWasExpectedWhere) {
   CanonicalReader reader("[1,x]");
   for (reader.open_list(); reader.next_item();) reader.number();
-  EXPECT_TRUE(testing::is_failure(reader.status(), Code::kCorruption, "byte 3", "a number"));
+  EXPECT_FAILS(reader.status(), Code::kCorruption, "byte 3", "a number");
 }
 
 // nlohmann::json sorts keys too: an independent opinion on what the canonical text is.
@@ -133,4 +129,4 @@ TEST(CanonicalJson, AcceptsExactlyWhatAnotherImplementationWouldWrite) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -1,7 +1,5 @@
 #include "format/checkpoint_files.h"
 
-#include <gtest/gtest.h>
-
 #include "test_files.h"
 
 namespace deltawire::testing {
@@ -36,40 +34,39 @@ TEST(CheckpointFiles, EveryDefectOfANameHasItsMessage) {
            {"current.new", "replicas use this name"},
            {"v0000000001", "replicas use this name"},
            {"V9999999999", "replicas use this name"}}) {
-    EXPECT_TRUE(is_failure(check_checkpoint_file_name(name), Code::kCorruption, phrase)) << name;
+    EXPECT_FAILS(check_checkpoint_file_name(name), Code::kCorruption, phrase) << name;
   }
 }
 
 TEST(CheckpointFiles, SideFilesAreNoWeightsAndNotTwice) {
   for (const char* name : {"model.safetensors", "x.SafeTensors", "model.safetensors.index.json"}) {
-    EXPECT_TRUE(is_failure(check_side_files({{name, 1}}), Code::kCorruption, name, "of weights"));
+    EXPECT_FAILS(check_side_files({{name, 1}}), Code::kCorruption, name, "of weights");
   }
-  EXPECT_TRUE(is_failure(check_side_files({{"a", 1}, {"a", 1}}), Code::kCorruption, "\"a\""));
-  EXPECT_TRUE(is_failure(check_side_files({{"README.md", 1}, {"Readme.md", 1}}), Code::kCorruption,
-                         "Readme.md", "by case alone"));
+  EXPECT_FAILS(check_side_files({{"a", 1}, {"a", 1}}), Code::kCorruption, "\"a\"");
+  EXPECT_FAILS(check_side_files({{"README.md", 1}, {"Readme.md", 1}}), Code::kCorruption,
+               "Readme.md", "by case alone");
 }
 
 TEST(CheckpointFiles, SideFilesHaveALimit) {
   EXPECT_TRUE(check_side_files({{"a", kMaxSideBytes - 1}, {"b", 1}}).ok());
-  EXPECT_TRUE(is_failure(check_side_files({{"a", kMaxSideBytes - 1}, {"b", 2}}), Code::kCorruption,
-                         "file \"a\"", "1073741823 bytes", "1073741824 together",
-                         "they have 1073741825"));
-  EXPECT_TRUE(is_failure(check_side_files({{"a", UINT64_MAX}, {"b", UINT64_MAX}}),
-                         Code::kCorruption, "together"));
+  EXPECT_FAILS(check_side_files({{"a", kMaxSideBytes - 1}, {"b", 2}}), Code::kCorruption,
+               "file \"a\"", "1073741823 bytes", "1073741824 together", "they have 1073741825");
+  EXPECT_FAILS(check_side_files({{"a", UINT64_MAX}, {"b", UINT64_MAX}}), Code::kCorruption,
+               "together");
   std::vector<NamedSize> many;
   for (size_t i = 0; i < kMaxSideFiles; ++i) many.push_back({std::to_string(i), 0});
   EXPECT_TRUE(check_side_files(many).ok());
   many.push_back({"one more", 0});
-  EXPECT_TRUE(is_failure(check_side_files(many), Code::kCorruption, "10000", "10001"));
+  EXPECT_FAILS(check_side_files(many), Code::kCorruption, "10000", "10001");
 }
 
 TEST(CheckpointFiles, WeightsHaveNamesOfWeights) {
   EXPECT_TRUE(check_weights_files(
                   {{"model-00001-of-00002.safetensors", 1}, {"model.safetensors.index.json", 1}})
                   .ok());
-  EXPECT_TRUE(is_failure(check_weights_files({{"w.bin", 1}}), Code::kCorruption, "w.bin"));
-  EXPECT_TRUE(is_failure(check_weights_files({{"a.safetensors", 1}, {"a.safetensors", 1}}),
-                         Code::kCorruption, "a.safetensors"));
+  EXPECT_FAILS(check_weights_files({{"w.bin", 1}}), Code::kCorruption, "w.bin");
+  EXPECT_FAILS(check_weights_files({{"a.safetensors", 1}, {"a.safetensors", 1}}), Code::kCorruption,
+               "a.safetensors");
 }
 
 }  // namespace

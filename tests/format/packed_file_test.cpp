@@ -1,18 +1,13 @@
 // Packed files: what the header of one may say, and what it may not.
 #include "format/packed_file.h"
 
-#include <gtest/gtest.h>
-
 #include "codec/choose.h"
 #include "format/layout.h"
 #include "tensor/safetensors.h"
+#include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-std::string as_text(Bytes bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 // A plain file with three tensors, and what it is packed to.
 struct PackedCase {
@@ -37,36 +32,30 @@ struct PackedCase {
       const auto choice =
           encode_whole_array(layout_of(specs[i].dtype), bytes, false, nullptr).value();
       file.tensors.push_back({choice.codec, specs[i].dtype, 0, choice.encoded.payload.size()});
-      payloads += as_text(choice.encoded.payload);
+      payloads += as_string(choice.encoded.payload);
     }
     packed = serialise_packed_front({"weights", "#odd", "none"}, &file).value() + payloads;
   }
 };
 
-Bytes as_bytes(const std::string& text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
-
 TEST(PackedFile, GivesThePlainFileBack) {
   const PackedCase made;
   EXPECT_LT(made.packed.size(), made.plain.size());
   EXPECT_TRUE(parse_safetensors(as_bytes(made.packed)).ok());  // any tool lists it
-  const auto file = parse_packed(as_bytes(made.packed));
-  ASSERT_TRUE(file.ok()) << file.status().to_string();
-  EXPECT_EQ(file->tensors[0].codec, CodecId::kExponents);
-  EXPECT_EQ(file->tensors[1].codec, CodecId::kRaw);
-  std::vector<uint8_t> plain(file->plain_bytes);
-  ASSERT_TRUE(unpack(*file, as_bytes(made.packed), plain, nullptr).ok());
-  EXPECT_EQ(as_text(plain), made.plain);
+  const auto file = must(parse_packed(as_bytes(made.packed)));
+  EXPECT_EQ(file.tensors[0].codec, CodecId::kExponents);
+  EXPECT_EQ(file.tensors[1].codec, CodecId::kRaw);
+  std::vector<uint8_t> plain(file.plain_bytes);
+  ASSERT_TRUE(unpack(file, as_bytes(made.packed), plain, nullptr).ok());
+  EXPECT_EQ(as_string(plain), made.plain);
 }
 
 TEST(PackedFile, TheFrontIsEnough) {
   const PackedCase made;
   const size_t header = 8 + size_t(load_le<uint64_t>(made.packed.data()));
-  const auto front = packed_front_bytes(made.packed.substr(0, header), made.packed.size());
-  ASSERT_TRUE(front.ok());
-  EXPECT_TRUE(parse_packed_front(made.packed.substr(0, *front), made.packed.size()).ok());
-  EXPECT_FALSE(parse_packed_front(made.packed.substr(0, *front - 1), made.packed.size()).ok());
+  const auto front = must(packed_front_bytes(made.packed.substr(0, header), made.packed.size()));
+  EXPECT_TRUE(parse_packed_front(made.packed.substr(0, front), made.packed.size()).ok());
+  EXPECT_FALSE(parse_packed_front(made.packed.substr(0, front - 1), made.packed.size()).ok());
 }
 
 TEST(PackedFile, NoDamageOfTheFrontIsMoreThanAnError) {
@@ -110,4 +99,4 @@ TEST(PackedFile, RefusesLies) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -1,14 +1,10 @@
 // Processes that hold boxes of tensors prove together what they hold.
 #include "format/proof.h"
 
-#include <gtest/gtest.h>
-
-#include <random>
-
 #include "deltawire/tensor.h"
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 std::vector<uint8_t> random_bytes(size_t size, uint32_t seed) {
@@ -38,17 +34,12 @@ struct Model {
 
 Proof proof_of(std::vector<HeldPiece> pieces, unsigned threads = 1) {
   Proof proof;
-  const Status status = proof.add(pieces, threads);
-  EXPECT_TRUE(status.ok()) << status.to_string();
+  must(proof.add(pieces, threads));
   return proof;
 }
 
 // As from another process.
-Proof sent(const Proof& proof) {
-  Result<Proof> parsed = Proof::parse(proof.to_text());
-  EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
-  return std::move(parsed).value();
-}
+Proof sent(const Proof& proof) { return must(Proof::parse(proof.to_text())); }
 
 TEST(Proof, RanksWithOtherCutsThanAnyoneElse) {
   const Model model;
@@ -59,8 +50,7 @@ TEST(Proof, RanksWithOtherCutsThanAnyoneElse) {
   const Proof third = proof_of({model.box({13, 0}, {11, 7}, &c), model.box({13, 7}, {11, 43}, &d)});
   ASSERT_TRUE(first.add(sent(second)).ok());
   ASSERT_TRUE(first.add(sent(third)).ok());
-  const Status status = first.check(model.schema, model.manifest);
-  EXPECT_TRUE(status.ok()) << status.to_string();
+  must(first.check(model.schema, model.manifest));
   EXPECT_EQ(first.digests()->at("wide"), model.manifest.digests[1]);
 }
 
@@ -72,22 +62,21 @@ TEST(Proof, OneChangedBitIsNamed) {
   Proof all = proof_of({left, model.whole_flat()});
   ASSERT_TRUE(all.add(proof_of({right})).ok());
   const Status status = all.check(model.schema, model.manifest);
-  EXPECT_TRUE(testing::is_failure(status, Code::kBaseMismatch,
-                                  "what is held is not version 5: tensor \"wide\": expected"));
+  EXPECT_FAILS(status, Code::kBaseMismatch,
+               "what is held is not version 5: tensor \"wide\": expected");
 }
 
 TEST(Proof, GapsAndOverlapsAreFoundBeforeSumsAreCompared) {
   const Model model;
   std::vector<uint8_t> a, b;
   Proof gap = proof_of({model.box({0, 0}, {24, 30}, &a), model.box({0, 32}, {24, 18}, &b)});
-  EXPECT_TRUE(testing::is_failure(gap.digests().status(), Code::kInvalidArgument,
-                                  "tensor \"wide\": its boxes have 2304 of its 2400 bytes"));
+  EXPECT_FAILS(gap.digests(), Code::kInvalidArgument,
+               "tensor \"wide\": its boxes have 2304 of its 2400 bytes");
   Proof twice = proof_of({model.box({0, 0}, {24, 30}, &a), model.box({0, 28}, {24, 22}, &b)});
-  EXPECT_TRUE(testing::is_failure(twice.digests().status(), Code::kInvalidArgument,
-                                  "tensor \"wide\": boxes 0,0+24,30 and 0,28+24,22 overlap"));
-  EXPECT_TRUE(
-      testing::is_failure(proof_of({model.whole_flat()}).check(model.schema, model.manifest),
-                          Code::kBaseMismatch, "tensor \"wide\" is missing"));
+  EXPECT_FAILS(twice.digests(), Code::kInvalidArgument,
+               "tensor \"wide\": boxes 0,0+24,30 and 0,28+24,22 overlap");
+  EXPECT_FAILS(proof_of({model.whole_flat()}).check(model.schema, model.manifest),
+               Code::kBaseMismatch, "tensor \"wide\" is missing");
 }
 
 TEST(Proof, ReplicasOfABoxCountOnceAndMustAgree) {
@@ -99,9 +88,8 @@ TEST(Proof, ReplicasOfABoxCountOnceAndMustAgree) {
   a[3] ^= 128;
   const Proof other = proof_of({box});
   EXPECT_TRUE(all.add(same).ok());
-  EXPECT_TRUE(
-      testing::is_failure(all.add(other), Code::kBaseMismatch,
-                          "copies of the same weights differ: tensor \"wide\", box 0,0+24,30"));
+  EXPECT_FAILS(all.add(other), Code::kBaseMismatch,
+               "copies of the same weights differ: tensor \"wide\", box 0,0+24,30");
 }
 
 TEST(Proof, RanksThatHoldNothingAreNoOverlap) {
@@ -109,8 +97,7 @@ TEST(Proof, RanksThatHoldNothingAreNoOverlap) {
   std::vector<uint8_t> a, nothing;
   Proof all = proof_of({model.box({0, 0}, {24, 50}, &a), model.whole_flat()});
   ASSERT_TRUE(all.add(sent(proof_of({model.box({3, 5}, {0, 7}, &nothing)}))).ok());
-  const Status status = all.check(model.schema, model.manifest);
-  EXPECT_TRUE(status.ok()) << status.to_string();
+  must(all.check(model.schema, model.manifest));
 }
 
 TEST(Proof, WhatDoesNotAddUpIsSaid) {
@@ -120,8 +107,8 @@ TEST(Proof, WhatDoesNotAddUpIsSaid) {
   EXPECT_TRUE(proof.check(model.schema, model.manifest).ok());
   Manifest boxed = model.manifest;
   boxed.boxes["wide"] = {{Box{{0, 0}, {12, 50}}, model.manifest.digests[0]}};
-  EXPECT_TRUE(testing::is_failure(proof.check(model.schema, boxed), Code::kUnsupported,
-                                  "was published box by box, without the sums"));
+  EXPECT_FAILS(proof.check(model.schema, boxed), Code::kUnsupported,
+               "was published box by box, without the sums");
   // With sums, the tensor's digest is that of its bytes.
   boxed.boxes["wide"][0].sums.emplace();
   EXPECT_TRUE(proof.check(model.schema, boxed).ok());
@@ -132,16 +119,16 @@ TEST(Proof, MistakesAreNamed) {
   Proof proof;
   HeldPiece piece = model.whole_flat();
   piece.bytes = piece.bytes.first(8);
-  EXPECT_TRUE(testing::is_failure(proof.add({{piece}}), Code::kInvalidArgument,
-                                  "tensor \"flat\": 8 bytes were given, its box has 308"));
+  EXPECT_FAILS(proof.add({{piece}}), Code::kInvalidArgument,
+               "tensor \"flat\": 8 bytes were given, its box has 308");
   piece = model.whole_flat();
   piece.box = {{70}, {8}};
-  EXPECT_TRUE(testing::is_failure(proof.add({{piece}}), Code::kInvalidArgument, "tensor \"flat\""));
+  EXPECT_FAILS(proof.add({{piece}}), Code::kInvalidArgument, "tensor \"flat\"");
   ASSERT_TRUE(proof.add({{model.whole_flat()}}).ok());
   piece = model.whole_flat();
   piece.dtype = DType::kI32;
-  EXPECT_TRUE(testing::is_failure(proof.add({{piece}}), Code::kInvalidArgument,
-                                  "tensor \"flat\": is F32 [77] here and I32 [77] there"));
+  EXPECT_FAILS(proof.add({{piece}}), Code::kInvalidArgument,
+               "tensor \"flat\": is F32 [77] here and I32 [77] there");
 }
 
 TEST(Proof, TextThatIsNoneOfOursIsRefused) {
@@ -166,4 +153,4 @@ TEST(Proof, TextThatIsNoneOfOursIsRefused) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -1,13 +1,13 @@
 // Exchange over arrays in host memory; tests/cuda/exchange_test.cpp has those of a GPU.
 #include "live/exchange.h"
 
-#include <gtest/gtest.h>
+#include "test_files.h"
 
 #include <numeric>
 
 #include "support/exchange_model.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 TEST(ExchangeTest, WritesTheNewValuesAndPutsTheOldOnesBack) {
@@ -27,11 +27,10 @@ TEST(ExchangeTest, WritesTheNewValuesAndPutsTheOldOnesBack) {
       changed += arrays[i].offsets.size();
       bytes += arrays[i].offsets.size() * 4 + arrays[i].values.size();
     }
-    Result<Exchange> exchange = Exchange::stage(lists, {{}, threads});
-    ASSERT_TRUE(exchange.ok()) << exchange.status().to_string();
-    EXPECT_EQ(exchange->num_changed(), changed);
-    EXPECT_EQ(exchange->host_bytes(), bytes);
-    EXPECT_EQ(exchange->device_bytes(), 0);
+    Exchange exchange = must(Exchange::stage(lists, {{}, threads}));
+    EXPECT_EQ(exchange.num_changed(), changed);
+    EXPECT_EQ(exchange.host_bytes(), bytes);
+    EXPECT_EQ(exchange.device_bytes(), 0);
     for (size_t i = 0; i < arrays.size(); ++i) EXPECT_EQ(live[i], arrays[i].before);
     // The lists are copies: what the caller has may go.
     for (ExchangedArray& array : arrays) {
@@ -39,7 +38,7 @@ TEST(ExchangeTest, WritesTheNewValuesAndPutsTheOldOnesBack) {
       array.values.assign(array.values.size(), 0);
     }
     for (const bool forward : {true, false, true, false}) {
-      ASSERT_TRUE(exchange->swap().ok());
+      ASSERT_TRUE(exchange.swap().ok());
       for (size_t i = 0; i < arrays.size(); ++i) {
         ASSERT_EQ(live[i], forward ? arrays[i].after : arrays[i].before) << i;
       }
@@ -48,16 +47,14 @@ TEST(ExchangeTest, WritesTheNewValuesAndPutsTheOldOnesBack) {
 }
 
 TEST(ExchangeTest, NothingToExchange) {
-  Result<Exchange> none = Exchange::stage({});
-  ASSERT_TRUE(none.ok());
-  EXPECT_TRUE(none->swap().ok());
-  EXPECT_EQ(none->num_changed(), 0);
+  Exchange none = must(Exchange::stage({}));
+  EXPECT_TRUE(none.swap().ok());
+  EXPECT_EQ(none.num_changed(), 0);
   std::vector<uint8_t> live(8, 7);
   const ExchangeList empty{live, 2, Memory::kHost, {}, {}};
   const ExchangeList no_array{{}, 2, Memory::kHost, {}, {}};
-  Result<Exchange> exchange = Exchange::stage(std::vector{empty, no_array});
-  ASSERT_TRUE(exchange.ok());
-  EXPECT_TRUE(exchange->swap().ok());
+  Exchange exchange = must(Exchange::stage(std::vector{empty, no_array}));
+  EXPECT_TRUE(exchange.swap().ok());
   EXPECT_EQ(live, std::vector<uint8_t>(8, 7));
 }
 
@@ -113,13 +110,12 @@ TEST(ExchangeTest, ListsMayShareAnArrayButNotAnElement) {
   const std::vector<uint8_t> ones(6, 1), twos(6, 2), threes(4, 3);
   const ExchangeList a{live, 2, Memory::kHost, even, ones}, b{live, 2, Memory::kHost, odd, twos};
   const ExchangeList c{live, 4, Memory::kHost, wide, threes};  // bytes 8 to 11, which are free
-  Result<Exchange> exchange = Exchange::stage(std::vector{a, b, c});
-  ASSERT_TRUE(exchange.ok()) << exchange.status().to_string();
-  ASSERT_TRUE(exchange->swap().ok());
+  Exchange exchange = must(Exchange::stage(std::vector{a, b, c}));
+  ASSERT_TRUE(exchange.swap().ok());
   EXPECT_EQ(live[0], 1);
   EXPECT_EQ(live[18], 2);
   EXPECT_EQ(live[11], 3);
-  ASSERT_TRUE(exchange->swap().ok());
+  ASSERT_TRUE(exchange.swap().ok());
   EXPECT_EQ(live, std::vector<uint8_t>(40));
 
   const std::vector<uint32_t> first{0};
@@ -133,4 +129,4 @@ TEST(ExchangeTest, ListsMayShareAnArrayButNotAnElement) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

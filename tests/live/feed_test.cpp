@@ -2,10 +2,6 @@
 // each tensor they hold.
 #include "live/feed.h"
 
-#include <gtest/gtest.h>
-
-#include <cstring>
-#include <fstream>
 #include <numeric>
 
 #include "deltawire/replica.h"
@@ -17,8 +13,6 @@
 namespace deltawire::testing {
 namespace {
 
-namespace fs = std::filesystem;
-
 class FeedTest : public ::testing::Test {
  protected:
   FeedTest() : chain_(std::in_place, std::make_shared<MemoryStore>("feed")) {
@@ -28,14 +22,9 @@ class FeedTest : public ::testing::Test {
   }
 
   void pull(std::optional<uint64_t> version = {}) {
-    ReplicaOptions options;
-    options.limits.threads = 2;
-    options.heartbeat = false;
-    options.feed = true;
-    auto replica = Replica::open(chain_->store(), local(), options);
-    ASSERT_TRUE(replica.ok()) << replica.status().to_string();
-    const auto report = replica->pull(version);
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    ReplicaOptions options{.limits = {.threads = 2}, .feed = true, .heartbeat = false};
+    auto replica = must(Replica::open(chain_->store(), local(), options));
+    must(replica.pull(version));
   }
   void step(double density, uint64_t seed) {
     for (TestTensor& tensor : tensors_) change(&tensor, density, seed + tensor.bytes.size());
@@ -70,11 +59,8 @@ class FeedTest : public ::testing::Test {
     return map;
   }
   MappedChanges changes(const LiveMap& map, uint64_t from, uint64_t to) const {
-    const auto route = feed_route(read_feed(local()).value(), id(from), id(to));
-    EXPECT_TRUE(route.ok()) << route.status().to_string();
-    const auto mapped = map_feed(*route, map, 2);
-    EXPECT_TRUE(mapped.ok()) << mapped.status().to_string();
-    return mapped.value();
+    const auto route = must(feed_route(read_feed(local()).value(), id(from), id(to)));
+    return must(map_feed(route, map, 2));
   }
   static void write(const ArrayChanges& changes, unsigned width, std::vector<uint8_t>* array) {
     for (size_t i = 0; i < changes.offsets.size(); ++i) {
@@ -139,9 +125,8 @@ TEST_F(FeedTest, DigestsAreTheVersions) {
   for (const TestTensor& tensor : tensors_) {
     schema.tensors.push_back({tensor.name, tensor.dtype, tensor.shape});
   }
-  const auto digests = feed_digests(steps[1], schema);
-  ASSERT_TRUE(digests.ok()) << digests.status().to_string();
-  EXPECT_EQ(digests->at("a"), digest_of(DigestKind::kSum128, tensors_[0].bytes));
+  const auto digests = must(feed_digests(steps[1], schema));
+  EXPECT_EQ(digests.at("a"), digest_of(DigestKind::kSum128, tensors_[0].bytes));
   schema.tensors[0].shape = {40, 30};
   EXPECT_EQ(feed_digests(steps[1], schema).status().code(), Code::kBaseMismatch);
 }
@@ -154,9 +139,8 @@ TEST_F(FeedTest, VersionsThatCameWholeHaveNoWayFromBefore) {
   pull();
   const auto steps = read_feed(local()).value();
   EXPECT_FALSE(steps.back().from);
-  const auto route = feed_route(steps, id(0), id(2));
-  EXPECT_EQ(route.status().code(), Code::kNotFound);
-  EXPECT_NE(route.status().message().find(to_string(id(2)) + " is not a delta"), std::string::npos);
+  EXPECT_FAILS(feed_route(steps, id(0), id(2)), Code::kNotFound,
+               to_string(id(2)) + " is not a delta");
   EXPECT_TRUE(feed_route(steps, id(0), id(1)).ok());
   EXPECT_TRUE(feed_route(steps, id(2), id(2))->empty());
   EXPECT_EQ(feed_route(steps, id(0), id(9)).status().code(), Code::kNotFound);
@@ -243,8 +227,7 @@ TEST_F(FeedTest, TheSlowestWorkerIsOneOfAnotherRun) {
   ASSERT_TRUE(behind.ok() && there.ok());
   EXPECT_EQ(slowest_feed_worker(local(), id(1)), id(0));
   const Identity stranger{std::string(32, 'f'), 9, std::string(64, 'f')};
-  auto other = FeedWorker::join(local(), "other", stranger);
-  ASSERT_TRUE(other.ok());
+  must(FeedWorker::join(local(), "other", stranger));
   EXPECT_EQ(slowest_feed_worker(local(), id(1)), stranger);
 }
 
@@ -252,15 +235,14 @@ TEST_F(FeedTest, IsKeptForThoseWhoLive) {
   pull();
   const LocalLayout layout{local()};
   {
-    auto slow = FeedWorker::join(local(), "slow", id(0));
-    ASSERT_TRUE(slow.ok()) << slow.status().to_string();
+    auto slow = must(FeedWorker::join(local(), "slow", id(0)));
     for (uint64_t seed = 1; seed < 8; ++seed) step(0.01, seed);
     EXPECT_EQ(versions().size(), 8U);
     EXPECT_EQ(FeedWorker::join(local(), "slow", id(0)).status().code(), Code::kConflict);
     EXPECT_EQ(FeedWorker::join(local(), "../x", id(0)).status().code(), Code::kInvalidArgument);
     prune_feed(layout, id(7), {.keep_always = 2, .keep_at_most = 5});
     EXPECT_EQ(versions(), (std::vector<uint64_t>{3, 4, 5, 6, 7})) << "not for ever";
-    ASSERT_TRUE(slow->took(id(6)).ok());
+    ASSERT_TRUE(slow.took(id(6)).ok());
     prune_feed(layout, id(7), {.keep_always = 1});
     EXPECT_EQ(versions(), (std::vector<uint64_t>{6, 7}));
   }

@@ -1,8 +1,6 @@
 // Versions whose objects are whole and whose records agree, and that still are not what they say.
 #include "maintain/check_states.h"
 
-#include <gtest/gtest.h>
-
 #include "chain/fsck.h"
 #include "codec/codec.h"
 #include "format/delta_part.h"
@@ -35,34 +33,31 @@ class CheckStatesTest : public ::testing::Test {
       wrong.bytes[9] ^= 4;
       const Codec& codec = *find_codec(CodecId::kTight);
       const auto encoded =
-          codec.encode(layout_of(wrong.dtype), before[i].bytes, wrong.bytes, nullptr);
-      ASSERT_TRUE(encoded.ok());
+          must(codec.encode(layout_of(wrong.dtype), before[i].bytes, wrong.bytes, nullptr));
       DeltaEntry entry;
       entry.tensor = wrong.name;
       entry.dtype = wrong.dtype;
       entry.shape = wrong.shape;
       entry.codec = codec.id();
-      entry.num_changed = encoded->num_changed;
+      entry.num_changed = encoded.num_changed;
       entry.old_digest = digest_of(DigestKind::kSum128, before[i].bytes);
       entry.new_digest = digest_of(DigestKind::kSum128, tensors[i].bytes);
       records.push_back(
-          {entry, encoded->payload.size(), digest_of(DigestKind::kXxh3_128, encoded->payload)});
-      payloads.append(encoded->payload.begin(), encoded->payload.end());
+          {entry, encoded.payload.size(), digest_of(DigestKind::kXxh3_128, encoded.payload)});
+      payloads.append(encoded.payload.begin(), encoded.payload.end());
     }
     DeltaInfo info;
     info.base = chain.record(chain.head()).manifest.state;
-    const auto header = serialise_part_header(info, records);
-    ASSERT_TRUE(header.ok());
-    chain.publish_parts(tensors, {folder.put("part", *header + payloads)}, {});
+    const auto header = must(serialise_part_header(info, records));
+    chain.publish_parts(tensors, {folder.put("part", header + payloads)}, {});
   }
   std::vector<std::string> problems(const WorkOptions& options = {}) {
     const auto quick = check_chain(chain.chain(), {});
     EXPECT_TRUE(quick.ok() && quick->problems.empty()) << quick->problems[0];
-    const auto checked = check_states(chain.chain(), options);
-    EXPECT_TRUE(checked.ok()) << checked.status().to_string();
-    num_versions_ = checked->num_versions;
-    num_hops_ = checked->num_hops;
-    return checked->problems;
+    const auto checked = must(check_states(chain.chain(), options));
+    num_versions_ = checked.num_versions;
+    num_hops_ = checked.num_hops;
+    return checked.problems;
   }
   uint64_t seed_ = 0, num_versions_ = 0, num_hops_ = 0;
 };
@@ -89,9 +84,7 @@ TEST_F(CheckStatesTest, ASoundChainWithHopRecords) {
   EXPECT_EQ(num_versions_, 6U);
   EXPECT_EQ(num_hops_, 3U);
   const TempFolder work;
-  WorkOptions in_folder;
-  in_folder.folder = work.path();
-  EXPECT_TRUE(problems(in_folder).empty());
+  EXPECT_TRUE(problems({.folder = work.path()}).empty());
   EXPECT_EQ(work.num_files(), 0U);
 }
 

@@ -2,8 +2,6 @@
 // to, bit for bit.
 #include "deltawire/maintain.h"
 
-#include <gtest/gtest.h>
-
 #include "chain/hop_records.h"
 #include "chain/names.h"
 #include "chain/plan.h"
@@ -31,20 +29,17 @@ class CompactTest : public ::testing::Test {
     auto publisher = Publisher::open(store, options);
     Model model = Model::make();
     for (uint64_t version = 0; version <= last; ++version) {
-      const auto report = publisher->publish(model.views());
-      ASSERT_TRUE(report.ok()) << report.status().to_string();
-      ASSERT_EQ(report->version, version);
+      const auto report = must(publisher->publish(model.views()));
+      ASSERT_EQ(report.version, version);
       states.push_back(model);
       model.step();
       if (alter) alter(version + 1, &model);
     }
   }
   Result<CompactReport> compact(std::vector<uint64_t> spans, const std::string& codec = "auto") {
-    CompactOptions options;
-    options.spans = std::move(spans);
-    options.codec = codec;
-    options.work.folder = folder.path() / "work";
-    options.work.threads = 2;
+    CompactOptions options{.spans = std::move(spans),
+                           .codec = codec,
+                           .work = {.folder = folder.path() / "work", .threads = 2}};
     DW_ASSIGN_OR_RETURN(const Chain opened, Chain::open(store));
     return compact_chain(opened, options);
   }
@@ -52,35 +47,29 @@ class CompactTest : public ::testing::Test {
   // A replica that holds `from` arrives at `to` in one hop and is what was published.
   void expect_one_hop(uint64_t from, uint64_t to) {
     const Chain own = chain();
-    const auto plan = plan_catch_up(own, Held{from, own.version(from)->digest}, to);
-    ASSERT_TRUE(plan.ok()) << plan.status().to_string();
-    ASSERT_EQ(plan->hops.size(), 1);
-    EXPECT_EQ(plan->hops[0].kind, HopKind::kMerged);
-    ReplicaOptions options;
-    options.heartbeat = false;
-    options.limits.threads = 1;
+    const auto plan = must(plan_catch_up(own, Held{from, own.version(from)->digest}, to));
+    ASSERT_EQ(plan.hops.size(), 1);
+    EXPECT_EQ(plan.hops[0].kind, HopKind::kMerged);
     const auto local =
         folder.path() / ("replica-" + std::to_string(from) + "-" + std::to_string(to));
-    std::filesystem::remove_all(local);
-    auto replica = Replica::open(store, local, options);
-    ASSERT_TRUE(replica.ok());
-    ASSERT_TRUE(replica->pull(from).ok());
-    const auto report = replica->pull(to);
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_EQ(report->num_hops, 1);
+    fs::remove_all(local);
+    auto replica =
+        must(Replica::open(store, local, {.limits = {.threads = 1}, .heartbeat = false}));
+    ASSERT_TRUE(replica.pull(from).ok());
+    const auto report = must(replica.pull(to));
+    EXPECT_EQ(report.num_hops, 1);
     testing::write_checkpoint(folder.path() / "expected.safetensors", states[to].tensors);
-    const auto same = verify_checkpoints(folder.path() / "expected.safetensors", report->path, {});
-    ASSERT_TRUE(same.ok()) << same.status().to_string();
-    EXPECT_TRUE(same->differences.empty());
+    const auto same =
+        must(verify_checkpoints(folder.path() / "expected.safetensors", report.path, {}));
+    EXPECT_TRUE(same.differences.empty());
   }
 };
 
 TEST_F(CompactTest, SpansAreMergedAndUsed) {
   make_chain(9, "auto");
-  const auto report = compact({2, 4, 8});
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  const auto report = must(compact({2, 4, 8}));
   std::vector<std::pair<uint64_t, uint64_t>> spans;
-  for (const MergedDelta& merged : report->merged) {
+  for (const MergedDelta& merged : report.merged) {
     EXPECT_TRUE(merged.written) << merged.skipped;
     EXPECT_FALSE(merged.alone);
     EXPECT_LT(merged.bytes, merged.separate_bytes);
@@ -92,8 +81,7 @@ TEST_F(CompactTest, SpansAreMergedAndUsed) {
   expect_one_hop(4, 8);
   expect_one_hop(2, 4);
   EXPECT_TRUE(holds(store, 9, states[9]));
-  EXPECT_FALSE(std::filesystem::exists(folder.path() / "work") &&
-               !std::filesystem::is_empty(folder.path() / "work"));
+  EXPECT_FALSE(fs::exists(folder.path() / "work") && !fs::is_empty(folder.path() / "work"));
   // What is there is not made again.
   const auto again = compact({2, 4, 8});
   EXPECT_TRUE(again->merged.empty());
@@ -105,12 +93,11 @@ TEST_F(CompactTest, CodecsThatTellValuesAreMergedWithoutWeights) {
   store->before_get = [](std::string_view name) {
     return name.starts_with(kFullPrefix) ? io_error("weights were read") : Status();
   };
-  const auto report = compact({4});
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  const auto report = must(compact({4}));
   store->before_get = nullptr;
-  ASSERT_EQ(report->merged.size(), 1);
-  EXPECT_TRUE(report->merged[0].alone);
-  EXPECT_TRUE(report->merged[0].written) << report->merged[0].skipped;
+  ASSERT_EQ(report.merged.size(), 1);
+  EXPECT_TRUE(report.merged[0].alone);
+  EXPECT_TRUE(report.merged[0].written) << report.merged[0].skipped;
   expect_one_hop(0, 4);
 }
 
@@ -125,7 +112,7 @@ TEST_F(CompactTest, CodecsThatTellDifferencesAreMergedWithWeights) {
     EXPECT_FALSE(report->merged[0].alone) << codec;
     EXPECT_TRUE(report->merged[0].written) << codec << ": " << report->merged[0].skipped;
     expect_one_hop(0, 4);
-    std::filesystem::remove_all(folder.path() / "replica-0-4");
+    fs::remove_all(folder.path() / "replica-0-4");
   }
 }
 
@@ -152,12 +139,11 @@ TEST_F(CompactTest, WhateverHappenedBetween) {
     store = std::make_shared<HookedStore>();
     states.clear();
     make_chain(4, codec, upheave);
-    const auto report = compact({4});
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    ASSERT_TRUE(report->merged[0].written) << report->merged[0].skipped;
-    EXPECT_EQ(report->merged[0].alone, std::string(codec) == "gaps");
+    const auto report = must(compact({4}));
+    ASSERT_TRUE(report.merged[0].written) << report.merged[0].skipped;
+    EXPECT_EQ(report.merged[0].alone, std::string(codec) == "gaps");
     expect_one_hop(0, 4);
-    std::filesystem::remove_all(folder.path() / "replica-0-4");
+    fs::remove_all(folder.path() / "replica-0-4");
   }
 }
 
@@ -167,10 +153,9 @@ TEST_F(CompactTest, ChangesThatWereTakenBackAreNotTold) {
     if (version == 4) model->tensors = first.tensors;
     if (version == 4) model->tensors[3].bytes[0] ^= 1;
   });
-  const auto report = compact({4});
-  ASSERT_TRUE(report.ok());
-  ASSERT_TRUE(report->merged[0].written);
-  EXPECT_LT(report->merged[0].bytes, 1000);
+  const auto report = must(compact({4}));
+  ASSERT_TRUE(report.merged[0].written);
+  EXPECT_LT(report.merged[0].bytes, 1000);
   expect_one_hop(0, 4);
 }
 
@@ -178,23 +163,20 @@ TEST_F(CompactTest, WhatDoesNotPayIsNotAdded) {
   // Whole tensors instead of what changed in them.
   make_chain(2, "tight");
   const size_t before = objects_of(*store, "").size();
-  const auto report = compact({2}, "raw");
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  ASSERT_EQ(report->merged.size(), 1U);
-  EXPECT_FALSE(report->merged[0].written);
-  EXPECT_NE(report->merged[0].skipped, "");
+  const auto report = must(compact({2}, "raw"));
+  ASSERT_EQ(report.merged.size(), 1U);
+  EXPECT_FALSE(report.merged[0].written);
+  EXPECT_NE(report.merged[0].skipped, "");
   EXPECT_EQ(objects_of(*store, "").size(), before);
 }
 
 TEST_F(CompactTest, BadSpansAndChainsAreRefused) {
-  EXPECT_TRUE(is_failure(compact({4}).status(), Code::kNotFound, "holds no run"));
+  EXPECT_FAILS(compact({4}), Code::kNotFound, "holds no run");
   make_chain(1, "auto");
-  EXPECT_TRUE(is_failure(compact({1}).status(), Code::kInvalidArgument, "two versions or more"));
+  EXPECT_FAILS(compact({1}), Code::kInvalidArgument, "two versions or more");
   EXPECT_TRUE(compact({4})->merged.empty());
-  CompactOptions options;
-  options.upto = 7;
-  EXPECT_TRUE(is_failure(compact_chain(Chain::open(store).value(), options).status(),
-                         Code::kNotFound, "version 7", "the head is 1"));
+  EXPECT_FAILS(compact_chain(Chain::open(store).value(), {.upto = 7}), Code::kNotFound, "version 7",
+               "the head is 1");
 }
 
 TEST_F(CompactTest, AnyFailedPutLeavesTheChainAsItWas) {
@@ -220,20 +202,17 @@ TEST_F(CompactTest, AnAnchorCanBeMadeAfterwards) {
   make_chain(3, "auto");
   WorkOptions work;
   work.folder = folder.path() / "work";
-  const auto report = make_anchor(Chain::open(store).value(), 2, work);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->written);
-  EXPECT_EQ(report->version, 2);
-  const auto plan = plan_catch_up(chain(), {}, 2);
-  ASSERT_TRUE(plan.ok());
-  ASSERT_EQ(plan->hops.size(), 1);
-  EXPECT_EQ(plan->hops[0].kind, HopKind::kAnchor);
+  const auto report = must(make_anchor(Chain::open(store).value(), 2, work));
+  EXPECT_TRUE(report.written);
+  EXPECT_EQ(report.version, 2);
+  const auto plan = must(plan_catch_up(chain(), {}, 2));
+  ASSERT_EQ(plan.hops.size(), 1);
+  EXPECT_EQ(plan.hops[0].kind, HopKind::kAnchor);
   EXPECT_TRUE(holds(store, 2, states[2]));
   EXPECT_FALSE(make_anchor(Chain::open(store).value(), 2, work)->written);
   EXPECT_FALSE(make_anchor(Chain::open(store).value(), 0, work)->written) << "the seed is one";
   EXPECT_EQ(make_anchor(Chain::open(store).value(), {}, work)->version, 3);
-  EXPECT_TRUE(
-      is_failure(make_anchor(Chain::open(store).value(), 9, work).status(), Code::kNotFound));
+  EXPECT_FAILS(make_anchor(Chain::open(store).value(), 9, work), Code::kNotFound);
 }
 
 // ---- hop records that are there by name only
@@ -261,12 +240,10 @@ TEST_F(CompactTest, AMergedDeltaWithoutItsPartsIsMadeAgain) {
         const HopRecord hop = read_hop(chain(), name).value();
         ASSERT_TRUE(damage_part(*store, hop.parts[0], damage).ok());
       }
-      const auto report = compact({2, 4});
-      ASSERT_TRUE(report.ok()) << report.status().to_string();
-      EXPECT_EQ(report->num_there, 0U);
-      ASSERT_EQ(report->merged.size(), 3U);
-      for (const MergedDelta& merged : report->merged)
-        EXPECT_TRUE(merged.written) << merged.skipped;
+      const auto report = must(compact({2, 4}));
+      EXPECT_EQ(report.num_there, 0U);
+      ASSERT_EQ(report.merged.size(), 3U);
+      for (const MergedDelta& merged : report.merged) EXPECT_TRUE(merged.written) << merged.skipped;
       expect_one_hop(0, 2);
       expect_one_hop(0, 4);
       EXPECT_EQ(compact({2, 4})->num_there, 3U);
@@ -275,9 +252,7 @@ TEST_F(CompactTest, AMergedDeltaWithoutItsPartsIsMadeAgain) {
 }
 
 TEST_F(CompactTest, AnAnchorThatIsNotWholeIsMadeAgain) {
-  WorkOptions options;
-  options.folder = folder.path() / "work";
-  options.threads = 2;
+  WorkOptions options{.folder = folder.path() / "work", .threads = 2};
   for (const Damage damage : {Damage::kGone, Damage::kCutOff, Damage::kFlipped}) {
     store = std::make_shared<HookedStore>();
     states.clear();
@@ -288,9 +263,8 @@ TEST_F(CompactTest, AnAnchorThatIsNotWholeIsMadeAgain) {
     ASSERT_EQ(hops.size(), 1U);
     const HopRecord hop = read_hop(chain(), hops[0]).value();
     ASSERT_TRUE(damage_part(*store, hop.parts[0], damage).ok());
-    const auto report = make_anchor(Chain::open(store).value(), 3, options);
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(report->written) << int(damage);
+    const auto report = must(make_anchor(Chain::open(store).value(), 3, options));
+    EXPECT_TRUE(report.written) << int(damage);
     EXPECT_EQ(list_hops(chain(), 3, 3, SIZE_MAX)->size(), 1U);
     EXPECT_FALSE(make_anchor(Chain::open(store).value(), 3, options)->written);
     EXPECT_TRUE(holds(store, 3, states[3]));
@@ -302,9 +276,7 @@ TEST_F(CompactTest, AVersionThatNothingLeadsToIsNotCalledWhole) {
   make_chain(2, "auto");
   const Manifest seed = chain().version(0).value().manifest;
   ASSERT_TRUE(damage_part(*store, seed.parts[0], Damage::kCutOff).ok());
-  WorkOptions options;
-  options.folder = folder.path() / "work";
-  options.threads = 2;
+  WorkOptions options{.folder = folder.path() / "work", .threads = 2};
   const std::vector<std::string> before = objects_of(*store, "");
   EXPECT_FALSE(make_anchor(Chain::open(store).value(), 0, options).ok());
   EXPECT_FALSE(make_anchor(Chain::open(store).value(), 2, options).ok());

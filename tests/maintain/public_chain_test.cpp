@@ -1,11 +1,4 @@
 // A chain as programs see it: nothing but public headers.
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "deltawire/chain.h"
 #include "deltawire/keys.h"
@@ -16,8 +9,6 @@
 namespace deltawire::testing {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr uint64_t kElements = 1000;
 using Numbers = std::vector<uint64_t>;
 
@@ -27,10 +18,9 @@ class PublicChainTest : public ::testing::Test {
 
   // Versions 0 ... num - 1; each changes one element of "w" and none of "still".
   Status publish(uint64_t num, const fs::path& sign_key = {}) {
-    PublishOptions options;
-    options.limits.threads = 1;
-    options.anchors = Anchors{.by_bytes = false};
-    options.keys.sign = sign_key;
+    PublishOptions options{.anchors = Anchors{.by_bytes = false},
+                           .keys = {.sign = sign_key},
+                           .limits = {.threads = 1}};
     DW_ASSIGN_OR_RETURN(Publisher publisher, Publisher::open(store, options));
     std::vector<uint8_t> weights(kElements), still(kElements);
     const Publisher::Paths files{folder / "config.json"};
@@ -96,10 +86,7 @@ TEST_F(PublicChainTest, PlansTakeMergedDeltasAndAnchors) {
   ASSERT_TRUE(publish(10).ok());
   const Chain own = chain();
   EXPECT_EQ(own.plan(1)->hops.size(), 8U);
-  CompactOptions options;
-  options.spans = {4};
-  options.work = work();
-  const CompactReport compacted = compact_chain(own, options).value();
+  const CompactReport compacted = compact_chain(own, {.spans = {4}, .work = work()}).value();
   ASSERT_EQ(compacted.merged.size(), 2U);
   EXPECT_TRUE(compacted.merged[0].written) << compacted.merged[0].skipped;
   const Plan plan = own.plan(4, 9).value();

@@ -1,5 +1,4 @@
 // A mirror between a folder and a real S3 server, and back.
-#include <gtest/gtest.h>
 
 #include "deltawire/mirror.h"
 #include "deltawire/publisher.h"
@@ -11,9 +10,7 @@ namespace {
 
 Status copy_all(const std::shared_ptr<Store>& from, const std::shared_ptr<Store>& to) {
   DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(from));
-  MirrorOptions options;
-  options.all = true;
-  DW_ASSIGN_OR_RETURN(Mirror mirror, Mirror::open(chain, to, options));
+  DW_ASSIGN_OR_RETURN(Mirror mirror, Mirror::open(chain, to, {.all = true}));
   while (true) {
     DW_ASSIGN_OR_RETURN(const auto copied, mirror.next());
     if (!copied) return {};
@@ -28,15 +25,12 @@ TEST(MirrorRgw, FromAFolderToABucketAndBack) {
   const auto source = open_store((folder.path() / "source").string(), {}).value();
   const auto bucket = open_fresh_store(in_pieces);
   const auto leaf = open_store((folder.path() / "leaf").string(), {}).value();
-  PublishOptions options;
-  options.limits.threads = 1;
-  options.anchors = Anchors{.every = 2};
-  auto publisher = Publisher::open(source, options);
-  ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
+  auto publisher =
+      must(Publisher::open(source, {.anchors = Anchors{.every = 2}, .limits = {.threads = 1}}));
   Model model = Model::make(400);  // parts of several pieces
   for (int version = 0; version < 4; ++version) {
     model.step();
-    ASSERT_TRUE(publisher->publish(model.views()).ok());
+    ASSERT_TRUE(publisher.publish(model.views()).ok());
     ASSERT_TRUE(copy_all(source, bucket).ok());
     ASSERT_TRUE(copy_all(bucket, leaf).ok());
   }

@@ -1,27 +1,21 @@
 // What tests of engines share: limits that end soon, and scripts of servers that say yes.
 #pragma once
 
-#include <memory>
-#include <string>
-
 #include "notify/engine.h"
 #include "servers/http_script.h"
+#include "test_files.h"
 
 namespace deltawire::testing {
 
 using Json = HttpScript::Json;
 
 inline EngineOptions quick(unsigned retries = 0, double timeout_seconds = 20) {
-  EngineOptions options;
-  options.limits = {timeout_seconds, retries, 0.001};
-  return options;
+  return {.limits = {timeout_seconds, retries, 0.001}};
 }
 
 inline std::unique_ptr<Engine> engine_at(const std::string& kind, const HttpScript& server,
                                          const EngineOptions& options = quick()) {
-  auto engine = make_engine(kind + "=" + server.url(), options);
-  EXPECT_TRUE(engine.ok()) << engine.status().to_string();
-  return std::move(engine).value();
+  return must(make_engine(kind + "=" + server.url(), options));
 }
 
 inline Json step(int status, Json body = Json::object()) {

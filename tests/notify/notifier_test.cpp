@@ -1,8 +1,5 @@
 #include "notify/notifier.h"
 
-#include <algorithm>
-#include <atomic>
-
 #include "notify/engine_options.h"
 #include "test_files.h"
 
@@ -10,7 +7,7 @@ namespace deltawire::testing {
 namespace {
 
 using Calls = std::vector<std::string>;
-using Path = std::filesystem::path;
+using Path = fs::path;
 
 const Identity kNew{"run-7", 12, "manifest of 12"}, kOld{"run-7", 11, "manifest of 11"};
 const Change kChange{kNew, 11, true, kOld};
@@ -88,8 +85,7 @@ TEST(Notifier, ARelativeCheckpointIsMadeAbsolute) {
   HttpScript server(sglang_script());
   Patch patch(nullptr, Path("local/./x"));
   notifier_of(engine_at("sglang", server)).around(kChange, patch.function());
-  EXPECT_EQ(server.requests()[2].body["model_path"],
-            (std::filesystem::current_path() / "local/x").string());
+  EXPECT_EQ(server.requests()[2].body["model_path"], (fs::current_path() / "local/x").string());
 }
 
 TEST(Notifier, AnEngineThatCannotBePausedStopsThePatch) {
@@ -101,8 +97,8 @@ TEST(Notifier, AnEngineThatCannotBePausedStopsThePatch) {
                                     .around(kChange, patch.function());
   EXPECT_EQ(patch.count, 0);
   EXPECT_FALSE(outcome.patched);
-  EXPECT_TRUE(is_failure(outcome.status(), Code::kInvalidArgument, "version 12 was not applied",
-                         "vllm=" + bad.url(), "POST /pause"));
+  EXPECT_FAILS(outcome.status(), Code::kInvalidArgument, "version 12 was not applied",
+               "vllm=" + bad.url(), "POST /pause");
   EXPECT_EQ(good.calls(), (Calls{"POST /pause_generation", "POST /continue_generation"}));
   // The answer may have been lost on the way: it is told to resume as well.
   EXPECT_EQ(bad.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
@@ -121,7 +117,7 @@ TEST(Notifier, WhereNoOpenFileChangesOnlyThatEngineIsLeftOut) {
                                       .around(change, patch.function());
     EXPECT_TRUE(outcome.patched);
     EXPECT_TRUE(outcome.patch.ok());
-    EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, bad.url()));
+    EXPECT_FAILS(outcome.status(), Code::kUnavailable, bad.url());
     EXPECT_EQ(outcome.engines[0].serving, change.serving);
     EXPECT_FALSE(outcome.engines[0].resumed);
     EXPECT_EQ(outcome.engines[1].serving, kNew);
@@ -134,7 +130,7 @@ TEST(Notifier, AFailedPatchResumesWithTheOldVersion) {
   HttpScript server(vllm_script());
   const NotifyOutcome outcome =
       outcome_of("vllm", server, Patch(&server, base_mismatch("layer 3")));
-  EXPECT_TRUE(is_failure(outcome.status(), Code::kBaseMismatch, "layer 3"));
+  EXPECT_FAILS(outcome.status(), Code::kBaseMismatch, "layer 3");
   EXPECT_FALSE(outcome.patched);
   EXPECT_EQ(server.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
   EXPECT_EQ(outcome.serving(), kOld);
@@ -158,7 +154,7 @@ TEST(Notifier, ARefusedReloadResumesWithTheOldVersion) {
   HttpScript server(script_of("vllm", {{"POST /collective_rpc", steps(step(400))}}));
   const NotifyOutcome outcome = outcome_of("vllm", server, Patch(nullptr));
   EXPECT_TRUE(outcome.patched);
-  EXPECT_TRUE(is_failure(outcome.status(), Code::kInvalidArgument, "/collective_rpc"));
+  EXPECT_FAILS(outcome.status(), Code::kInvalidArgument, "/collective_rpc");
   EXPECT_EQ(server.calls().back(), "POST /resume");
   EXPECT_TRUE(outcome.engines[0].resumed);
   EXPECT_FALSE(outcome.engines[0].reloaded);
@@ -168,7 +164,7 @@ TEST(Notifier, ARefusedReloadResumesWithTheOldVersion) {
 TEST(Notifier, AReloadThatHangsIsResumedAndUnknown) {
   HttpScript server(script_of("vllm", {{"POST /collective_rpc", steps(does("hang"))}}));
   const NotifyOutcome outcome = outcome_of("vllm", server, Patch(nullptr), quick(1, 1.5));
-  EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, "no answer"));
+  EXPECT_FAILS(outcome.status(), Code::kUnavailable, "no answer");
   EXPECT_EQ(server.calls(),
             (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /collective_rpc",
                    "POST /collective_rpc", "POST /resume"}));
@@ -188,7 +184,7 @@ TEST(Notifier, AnEngineThatDiesAfterThePauseIsReportedAndTheOthersGoOn) {
             .around(kChange, patch.function());
     dying.wait_for_end();
     EXPECT_TRUE(outcome.patched);
-    EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, dying.url()));
+    EXPECT_FAILS(outcome.status(), Code::kUnavailable, dying.url());
     EXPECT_EQ(outcome.engines[0].serving, std::nullopt);
     EXPECT_FALSE(outcome.engines[0].resumed);
     EXPECT_EQ(outcome.engines[1].serving, kNew);
@@ -210,7 +206,7 @@ TEST(Notifier, AResetAndA500OnTheWayAreOvercome) {
 TEST(Notifier, AnEngineThatDoesNotResumeIsReportedWithItsNewVersion) {
   HttpScript server(script_of("sglang", {{"POST /continue_generation", steps(step(500))}}));
   const NotifyOutcome outcome = outcome_of("sglang", server, Patch(nullptr), quick(1));
-  EXPECT_TRUE(is_failure(outcome.status(), Code::kUnavailable, "/continue_generation"));
+  EXPECT_FAILS(outcome.status(), Code::kUnavailable, "/continue_generation");
   EXPECT_FALSE(outcome.engines[0].resumed);
   EXPECT_EQ(outcome.serving(), kNew);
 }
@@ -241,7 +237,7 @@ TEST(Notifier, StoppedInAPauseItPatchesNothingAndResumes) {
     Patch patch(nullptr);
     const NotifyOutcome outcome = cancelled_around("vllm", server, {kNew, 11, in_place, kOld},
                                                    once_asked(server, "POST /pause"), &patch);
-    EXPECT_TRUE(is_failure(outcome.status(), Code::kCancelled, "before version 12 was applied"));
+    EXPECT_FAILS(outcome.status(), Code::kCancelled, "before version 12 was applied");
     EXPECT_EQ(patch.count, 0);
     EXPECT_EQ(server.calls().back(), "POST /resume");
     EXPECT_TRUE(outcome.engines[0].resumed);
@@ -257,7 +253,7 @@ TEST(Notifier, StoppedInAReloadItResumesAndKnowsNothing) {
     Patch patch(nullptr);
     const NotifyOutcome outcome =
         cancelled_around(kind, server, kChange, once_asked(server, reload), &patch);
-    EXPECT_TRUE(is_failure(outcome.status(), Code::kCancelled, server.url(), "stopped on request"));
+    EXPECT_FAILS(outcome.status(), Code::kCancelled, server.url(), "stopped on request");
     EXPECT_TRUE(outcome.patched);
     EXPECT_EQ(server.calls().back(), vllm ? "POST /resume" : "POST /continue_generation");
     EXPECT_TRUE(outcome.engines[0].resumed);
@@ -277,7 +273,7 @@ TEST(Notifier, StoppedAfterThePatchItLeavesEnginesAsTheyAre) {
     patched = true;
     return Path("/models/local");
   });
-  EXPECT_TRUE(is_failure(outcome.status(), Code::kCancelled, "before it was told to reload"));
+  EXPECT_FAILS(outcome.status(), Code::kCancelled, "before it was told to reload");
   EXPECT_EQ(server.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
   EXPECT_EQ(outcome.serving(), kOld);
 }

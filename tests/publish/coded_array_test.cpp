@@ -1,10 +1,6 @@
 // Arrays that are coded while they are read, and new tensors that come that way.
 #include "publish/coded_array.h"
 
-#include <gtest/gtest.h>
-
-#include <random>
-
 #include "codec/codec.h"
 #include "format/layout.h"
 #include "store/bodies.h"
@@ -77,24 +73,20 @@ TEST(CodedArray, WeightsThatChangeMeanwhileAreAnError) {
 TEST(CodedArray, LargeNewTensorsAreCodedInADelta) {
   for (const bool raw : {false, true}) {
     const std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
-    PublishOptions options;
-    options.schema_change = true;
-    options.limits.memory_bytes = uint64_t{32} << 20;
-    options.limits.threads = 2;
+    PublishOptions options{.limits = {.threads = 2, .memory_bytes = uint64_t{32} << 20},
+                           .schema_change = true};
     if (raw) options.codec = "raw";
     Model model;
     model.tensors = {make_tensor("old", DType::kBF16, {4 << 20}, 1)};
-    auto publisher = Publisher::open(store, options);
-    ASSERT_TRUE(publisher.ok());
-    ASSERT_TRUE(publisher->publish(model.views()).ok());
+    auto publisher = must(Publisher::open(store, options));
+    ASSERT_TRUE(publisher.publish(model.views()).ok());
     model.tensors.push_back(make_tensor("new", DType::kBF16, {1 << 20}, 2));
     model.tensors.push_back(make_tensor("noise", DType::kU8, {1 << 21}, 3));
-    const auto report = publisher->publish(model.views());
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_FALSE(report->full) << report->reason;
+    const auto report = must(publisher.publish(model.views()));
+    EXPECT_FALSE(report.full) << report.reason;
     EXPECT_TRUE(holds(store, 1, model));
     // 4 MiB, 2 of them weights.
-    EXPECT_EQ(report->bytes < (uint64_t{36} << 20) / 10, !raw) << report->bytes;
+    EXPECT_EQ(report.bytes < (uint64_t{36} << 20) / 10, !raw) << report.bytes;
   }
 }
 

@@ -61,10 +61,9 @@ TEST_F(ComputedTest, VersionsAreThoseOfBytesThatAreThere) {
       if (version == 3) {
         ASSERT_TRUE(publisher.capture(made()).ok());
       }
-      const auto report = version == 3 ? publisher.finish() : publisher.publish(made());
-      ASSERT_TRUE(report.ok()) << report.status().to_string();
-      EXPECT_EQ(report->full, version == 0) << report->reason;
-      EXPECT_TRUE(report->warnings.empty()) << report->warnings[0];
+      const auto report = must(version == 3 ? publisher.finish() : publisher.publish(made()));
+      EXPECT_EQ(report.full, version == 0) << report.reason;
+      EXPECT_TRUE(report.warnings.empty()) << report.warnings[0];
       EXPECT_TRUE(holds(store_, version, model_));
       step();
     }
@@ -75,13 +74,11 @@ TEST_F(ComputedTest, WhatMakingFailsWithCommitsNothing) {
   Publisher publisher = Publisher::open(store_).value();
   for (uint64_t version = 0; version < 2; ++version) {  // a whole one, and a delta
     failure_ = invalid_argument("tensor \"embed\": holds NaN");
-    EXPECT_TRUE(
-        is_failure(publisher.publish(made()).status(), Code::kInvalidArgument, "holds NaN"));
+    EXPECT_FAILS(publisher.publish(made()), Code::kInvalidArgument, "holds NaN");
     EXPECT_FALSE(publisher.capture(made()).ok());
     failure_ = {};
-    const auto report = publisher.publish(made());
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_EQ(report->version, version);
+    const auto report = must(publisher.publish(made()));
+    EXPECT_EQ(report.version, version);
     EXPECT_TRUE(holds(store_, version, model_));
     step();
   }
@@ -91,12 +88,12 @@ TEST_F(ComputedTest, WhatIsNotOfTheSaidFormIsRefused) {
   Publisher publisher = Publisher::open(store_).value();
   std::vector<PublishTensor> tensors = made();
   tensors[1].view.shape = {32, 6};
-  EXPECT_TRUE(is_failure(publisher.publish(tensors).status(), Code::kInvalidArgument,
-                         "tensor \"scales\": expected 768 bytes, got 640"));
+  EXPECT_FAILS(publisher.publish(tensors), Code::kInvalidArgument,
+               "tensor \"scales\": expected 768 bytes, got 640");
   tensors = made();
   tensors[1].view.bytes = model_.tensors[1].bytes;
-  EXPECT_TRUE(is_failure(publisher.publish(tensors).status(), Code::kInvalidArgument,
-                         "tensor \"scales\": is made as it is published, and has bytes too"));
+  EXPECT_FAILS(publisher.publish(tensors), Code::kInvalidArgument,
+               "tensor \"scales\": is made as it is published, and has bytes too");
   EXPECT_TRUE(publisher.publish(made()).ok());
 }
 

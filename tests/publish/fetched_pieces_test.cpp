@@ -1,11 +1,11 @@
 // Readers side by side, each of few bytes at a time.
 #include "publish/fetched_pieces.h"
 
-#include <gtest/gtest.h>
-
 #include <numeric>
 
-namespace deltawire {
+#include "test_files.h"
+
+namespace deltawire::testing {
 namespace {
 
 constexpr uint64_t kPiece = FetchedPieces::kPieceBytes, kStep = 128 << 10;
@@ -84,4 +84,4 @@ TEST(FetchedPieces, AFailureKeepsNothing) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

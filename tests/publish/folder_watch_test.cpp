@@ -1,14 +1,10 @@
 // Which checkpoints of a folder are complete and new.
 #include "publish/folder_watch.h"
 
-#include <gtest/gtest.h>
-
 #include "checkpoints.h"
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 class FolderWatchTest : public ::testing::Test {
  protected:
@@ -20,9 +16,8 @@ class FolderWatchTest : public ::testing::Test {
   FolderWatch open() { return FolderWatch::open(folder.path(), {0}).value(); }
   std::vector<std::string> ready(FolderWatch* watch) {
     std::vector<std::string> names;
-    const auto found = watch->ready();
-    EXPECT_TRUE(found.ok()) << found.status().to_string();
-    for (const fs::path& path : *found) names.push_back(path.filename().string());
+    const auto found = must(watch->ready());
+    for (const fs::path& path : found) names.push_back(path.filename().string());
     return names;
   }
   // Writes with a time of its own, so that the order does not depend on the clock's steps.
@@ -77,9 +72,9 @@ TEST_F(FolderWatchTest, SkippedOnesAreToldOnceWithAReason) {
   EXPECT_EQ(ready(&watch), (Names{"good.safetensors"}));
   const auto first = skipped(&watch);
   EXPECT_EQ(first.size(), 3);
-  EXPECT_NE(first.at("half.safetensors").find("data"), std::string::npos);
-  EXPECT_NE(first.at("begun").find("no .safetensors file"), std::string::npos);
-  EXPECT_NE(first.at("notes.txt").find("neither a .safetensors file"), std::string::npos);
+  EXPECT_TRUE(contains(first.at("half.safetensors"), "data"));
+  EXPECT_TRUE(contains(first.at("begun"), "no .safetensors file"));
+  EXPECT_TRUE(contains(first.at("notes.txt"), "neither a .safetensors file"));
   ready(&watch);
   EXPECT_TRUE(skipped(&watch).empty());
   // Another reason is told; one that is complete by now is published.
@@ -130,11 +125,9 @@ TEST_F(FolderWatchTest, WhatIsWrittenAfterItWasFoundIsNew) {
 }
 
 TEST_F(FolderWatchTest, BadFoldersAndMemoriesAreErrors) {
-  EXPECT_TRUE(
-      is_failure(FolderWatch::open(at("missing"), {0}).status(), Code::kNotFound, "missing"));
+  EXPECT_FAILS(FolderWatch::open(at("missing"), {0}), Code::kNotFound, "missing");
   auto watch = open();
-  EXPECT_TRUE(
-      is_failure(watch.remember_in(elsewhere.put("m.json", "[]")), Code::kCorruption, "m.json"));
+  EXPECT_FAILS(watch.remember_in(elsewhere.put("m.json", "[]")), Code::kCorruption, "m.json");
 }
 
 TEST_F(FolderWatchTest, WaitingEndsWhenSomethingAppears) {

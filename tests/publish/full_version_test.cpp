@@ -1,11 +1,6 @@
 // Versions stored whole: plain checkpoint directories, streamed from wherever the tensors are.
 #include "publish/full_version.h"
 
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <thread>
-
 #include "checkpoints.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
@@ -15,8 +10,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 WholeTensor whole(const TestTensor& tensor) {
   return {{tensor.name, tensor.dtype, tensor.shape},
@@ -34,9 +27,8 @@ class FullVersionTest : public ::testing::Test {
   void put(std::vector<FullFile> files) {
     DirectoryStore store(folder.path() / "store");
     FullUpload upload(store, "full/x/", std::move(files), {}, {});
-    const auto parts = upload.finish();
-    ASSERT_TRUE(parts.ok()) << parts.status().to_string();
-    for (const PartRef& part : *parts) {
+    const auto parts = must(upload.finish());
+    for (const PartRef& part : parts) {
       const std::string text = read_file(folder.path() / "store" / part.name);
       EXPECT_EQ(part.size_bytes, text.size());
       EXPECT_EQ(part.sha256, digest_of(DigestKind::kSha256, testing::as_bytes(text)));
@@ -45,27 +37,25 @@ class FullVersionTest : public ::testing::Test {
   fs::path result() const { return folder.path() / "store" / "full" / "x"; }
   void expect_same() {
     write_checkpoint(folder.path() / "expected.safetensors", tensors);
-    const auto report = verify_checkpoints(folder.path() / "expected.safetensors", result(), {});
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(report->differences.empty());
-    EXPECT_EQ(report->num_tensors, tensors.size());
+    const auto report =
+        must(verify_checkpoints(folder.path() / "expected.safetensors", result(), {}));
+    EXPECT_TRUE(report.differences.empty());
+    EXPECT_EQ(report.num_tensors, tensors.size());
   }
 };
 
 TEST_F(FullVersionTest, SmallModelsAreOneFile) {
   std::vector<WholeTensor> wholes;
   for (const TestTensor& tensor : tensors) wholes.push_back(whole(tensor));
-  const auto files = lay_out_checkpoint(wholes);
-  ASSERT_TRUE(files.ok());
-  ASSERT_EQ(files->size(), 1);
-  EXPECT_EQ((*files)[0].name, "model.safetensors");
-  put(*files);
+  const auto files = must(lay_out_checkpoint(wholes));
+  ASSERT_EQ(files.size(), 1);
+  EXPECT_EQ(files[0].name, "model.safetensors");
+  put(files);
   expect_same();
-  const auto checkpoint = Checkpoint::open(result());
-  ASSERT_TRUE(checkpoint.ok());
+  const auto checkpoint = must(Checkpoint::open(result()));
   // transformers asks for it, and every element is aligned.
-  EXPECT_EQ(checkpoint->files()[0].metadata, (Metadata{{"format", "pt"}}));
-  for (const CheckpointTensor& tensor : checkpoint->tensors()) {
+  EXPECT_EQ(checkpoint.files()[0].metadata, (Metadata{{"format", "pt"}}));
+  for (const CheckpointTensor& tensor : checkpoint.tensors()) {
     EXPECT_EQ(tensor.offset % (dtype_bits(tensor.view.dtype) / 8), 0) << tensor.view.name;
   }
 }
@@ -94,12 +84,11 @@ TEST_F(FullVersionTest, AdaptersOfPeftHaveItsFileName) {
 TEST_F(FullVersionTest, LargeOnesAreShardsWithAnIndex) {
   std::vector<WholeTensor> wholes;
   for (const TestTensor& tensor : tensors) wholes.push_back(whole(tensor));
-  const auto files = lay_out_checkpoint(wholes, 1000);
-  ASSERT_TRUE(files.ok());
-  ASSERT_EQ(files->size(), 3);
-  EXPECT_EQ((*files)[0].name, "model-00001-of-00002.safetensors");
-  EXPECT_EQ((*files)[2].name, "model.safetensors.index.json");
-  put(*files);
+  const auto files = must(lay_out_checkpoint(wholes, 1000));
+  ASSERT_EQ(files.size(), 3);
+  EXPECT_EQ(files[0].name, "model-00001-of-00002.safetensors");
+  EXPECT_EQ(files[2].name, "model.safetensors.index.json");
+  put(files);
   expect_same();
 }
 
@@ -120,10 +109,9 @@ TEST_F(FullVersionTest, BoxesOfRanksAreJoined) {
       wholes.back().pieces.push_back({box, std::make_shared<MemoryBody>(Bytes(kept.back()))});
     }
   }
-  const auto files = lay_out_checkpoint(wholes);
-  ASSERT_TRUE(files.ok());
+  const auto files = must(lay_out_checkpoint(wholes));
   // At every offset, in pieces of every size: what a store that retries asks for.
-  const Body& body = *(*files)[0].body;
+  const Body& body = *files[0].body;
   std::vector<uint8_t> all(body.size());
   ASSERT_TRUE(body.read(0, all).ok());
   for (uint64_t at = 0; at < body.size(); at += 97) {
@@ -131,17 +119,15 @@ TEST_F(FullVersionTest, BoxesOfRanksAreJoined) {
     ASSERT_TRUE(body.read(at, piece).ok());
     ASSERT_TRUE(std::equal(piece.begin(), piece.end(), all.begin() + ptrdiff_t(at))) << at;
   }
-  put(*files);
+  put(files);
   expect_same();
 }
 
 TEST_F(FullVersionTest, CheckpointsOnDiskAreTakenAsTheyAre) {
   write_sharded(folder.path() / "ckpt", tensors, 2);
-  const auto checkpoint = Checkpoint::open(folder.path() / "ckpt");
-  ASSERT_TRUE(checkpoint.ok());
-  auto files = files_of_checkpoint(*checkpoint, contents_of(tensors_of(*checkpoint), nullptr));
-  ASSERT_TRUE(files.ok());
-  put(*files);
+  const auto checkpoint = must(Checkpoint::open(folder.path() / "ckpt"));
+  auto files = must(files_of_checkpoint(checkpoint, contents_of(tensors_of(checkpoint), nullptr)));
+  put(files);
   for (const char* name :
        {"a-00001.safetensors", "a-00002.safetensors", "model.safetensors.index.json"}) {
     EXPECT_EQ(read_file(result() / name), read_file(folder.path() / "ckpt" / name)) << name;
@@ -158,13 +144,11 @@ TEST_F(FullVersionTest, OddNamesOfWeightsAreLaidOutAnew) {
     std::vector<IndexEntry> index;
     for (const TestTensor& tensor : tensors) index.push_back({tensor.name, name});
     ASSERT_TRUE(write_index(folder.path() / "ckpt", index, 1).ok());
-    const auto checkpoint = Checkpoint::open(folder.path() / "ckpt");
-    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+    const auto checkpoint = must(Checkpoint::open(folder.path() / "ckpt"));
     const auto files =
-        files_of_checkpoint(*checkpoint, contents_of(tensors_of(*checkpoint), nullptr));
-    ASSERT_TRUE(files.ok());
-    EXPECT_EQ((*files)[0].name, "model.safetensors") << name;
-    put(*files);
+        must(files_of_checkpoint(checkpoint, contents_of(tensors_of(checkpoint), nullptr)));
+    EXPECT_EQ(files[0].name, "model.safetensors") << name;
+    put(files);
     expect_same();
   }
 }
@@ -207,7 +191,7 @@ TEST_F(FullVersionTest, APutOnASlowLinkIsNotWaitedFor) {
     FullUpload upload(store, "full/x/", files(), {}, [&](uint64_t, uint64_t) -> bool {
       return !store.begun;  // Ctrl-C
     });
-    EXPECT_TRUE(is_failure(upload.finish().status(), Code::kCancelled, "stopped"));
+    EXPECT_FAILS(upload.finish(), Code::kCancelled, "stopped");
   }
   FullUpload given_up(store, "full/y/", files(), {}, {});  // destroyed while it runs
 }

@@ -2,10 +2,6 @@
 // any size.
 #include "publish/packed_body.h"
 
-#include <gtest/gtest.h>
-
-#include <random>
-
 #include "format/layout.h"
 #include "format/packed_file.h"
 #include "replica/unpack_stream.h"
@@ -36,10 +32,6 @@ std::string make_plain_file(uint64_t seed, uint64_t rows = 300) {
   return file;
 }
 
-Bytes bytes_of_text(const std::string& text) {
-  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
-}
-
 std::string read_in_pieces(const Body& body, size_t most, std::mt19937_64& random) {
   std::string out;
   while (out.size() < body.size()) {
@@ -51,10 +43,9 @@ std::string read_in_pieces(const Body& body, size_t most, std::mt19937_64& rando
   return out;
 }
 
-std::string file_text(const std::filesystem::path& path) {
-  const auto file = MappedFile::open(path);
-  EXPECT_TRUE(file.ok()) << file.status().to_string();
-  return {(*file)->bytes().begin(), (*file)->bytes().end()};
+std::string file_text(const fs::path& path) {
+  const auto file = must(MappedFile::open(path));
+  return {file->bytes().begin(), file->bytes().end()};
 }
 
 struct PackedBodyTest : ::testing::Test {
@@ -75,14 +66,14 @@ TEST_F(PackedBodyTest, IsTheSameHoweverItIsRead) {
     const size_t at = random() % whole.size();
     std::vector<uint8_t> piece(random() % (whole.size() - at));
     ASSERT_TRUE(body->read(at, piece).ok());
-    EXPECT_TRUE(std::equal(piece.begin(), piece.end(), bytes_of_text(whole).begin() + long(at)));
+    EXPECT_TRUE(std::equal(piece.begin(), piece.end(), as_bytes(whole).begin() + long(at)));
   }
   ThreadPool pool(3);
   const auto by_threads = pack_body(OwnedBody::of(plain), &pool).value();
   EXPECT_TRUE(read_in_pieces(*by_threads, 1 << 20, random) == whole);
-  const auto file = parse_packed(bytes_of_text(whole)).value();
+  const auto file = parse_packed(as_bytes(whole)).value();
   std::vector<uint8_t> back(size_t(file.plain_bytes));
-  ASSERT_TRUE(unpack(file, bytes_of_text(whole), back, nullptr).ok());
+  ASSERT_TRUE(unpack(file, as_bytes(whole), back, nullptr).ok());
   EXPECT_TRUE(std::string(back.begin(), back.end()) == plain);
 }
 
@@ -139,7 +130,7 @@ class PartlyBody final : public Body {
 
 TEST_F(PackedBodyTest, TensorsThatAreCodedElsewhereGiveTheSameFile) {
   const std::string large = make_plain_file(3, 40'000);  // reads are ahead of what was asked for
-  const size_t header = 8 + size_t(load_le<uint64_t>(bytes_of_text(large).data()));
+  const size_t header = 8 + size_t(load_le<uint64_t>(as_bytes(large).data()));
   const auto entries =
       parse_safetensors_header(std::string_view(large).substr(8, header - 8), large.size() - header)
           .value()
@@ -148,24 +139,23 @@ TEST_F(PackedBodyTest, TensorsThatAreCodedElsewhereGiveTheSameFile) {
   for (const TensorEntry& entry : entries) {
     if (entry.spec.name != "a" && entry.spec.name != "b") continue;
     there.coders[entry.spec.name] = std::make_shared<HostCoder>(
-        layout_of(entry.spec.dtype), bytes_of_text(large).subspan(header + size_t(entry.begin),
-                                                                  size_t(entry.end - entry.begin)));
+        layout_of(entry.spec.dtype),
+        as_bytes(large).subspan(header + size_t(entry.begin), size_t(entry.end - entry.begin)));
   }
   ASSERT_EQ(entries[0].spec.name, "a");
   const auto partly = std::make_shared<PartlyBody>(large, header + size_t(entries[0].begin),
                                                    header + size_t(entries[1].end));
   const auto here = pack_body(OwnedBody::of(large), nullptr).value();
-  const auto packed = pack_body(partly, nullptr, there);
-  ASSERT_TRUE(packed.ok()) << packed.status().to_string();
+  const auto packed = must(pack_body(partly, nullptr, there));
   const std::string whole = read_in_pieces(*here, size_t(here->size()), random);
   for (const size_t most : {size_t{50'000}, size_t{3'000'000}, whole.size()}) {
-    EXPECT_TRUE(read_in_pieces(**packed, most, random) == whole) << most;
+    EXPECT_TRUE(read_in_pieces(*packed, most, random) == whole) << most;
   }
   for (int i = 0; i < 30; ++i) {  // in any order
     const size_t at = random() % whole.size();
     std::vector<uint8_t> piece(random() % (whole.size() - at));
-    ASSERT_TRUE((*packed)->read(at, piece).ok());
-    EXPECT_TRUE(std::equal(piece.begin(), piece.end(), bytes_of_text(whole).begin() + long(at)));
+    ASSERT_TRUE(packed->read(at, piece).ok());
+    EXPECT_TRUE(std::equal(piece.begin(), piece.end(), as_bytes(whole).begin() + long(at)));
   }
 }
 
@@ -181,8 +171,7 @@ TEST_F(PackedBodyTest, UnpackedWhileItArrives) {
     UnpackStream stream(folder.path() / "plain", packed.size());
     for (size_t at = 0; at < packed.size();) {
       const size_t size = std::min<size_t>(1 + random() % most, packed.size() - at);
-      const Status status = stream.take(bytes_of_text(packed).subspan(at, size));
-      ASSERT_TRUE(status.ok()) << status.to_string();
+      must(stream.take(as_bytes(packed).subspan(at, size)));
       at += size;
     }
     ASSERT_TRUE(stream.finish().ok());
@@ -198,7 +187,7 @@ TEST_F(PackedBodyTest, DamageIsAnErrorOrAnotherFile) {
     bad[at] = char(bad[at] ^ 1 << random() % 8);
     if (i % 5 == 0) bad.resize(at);
     UnpackStream stream(folder.path() / "plain", packed.size());
-    Status status = stream.take(bytes_of_text(bad));
+    Status status = stream.take(as_bytes(bad));
     if (status.ok()) status = stream.finish();
     EXPECT_TRUE(status.ok() || status.code() == Code::kCorruption ||
                 status.code() == Code::kUnsupported)
@@ -225,14 +214,12 @@ TEST_F(PackedBodyTest, PiecesComeInAnyOrderAndTwice) {
     const std::atomic<bool> stop{false};
     UnpackStream stream(folder.path() / "plain", packed.size());
     const auto sink =
-        FetchSink::create(folder.path() / "aside", packed.size(), &received, &stop, &stream);
-    ASSERT_TRUE(sink.ok());
+        must(FetchSink::create(folder.path() / "aside", packed.size(), &received, &stop, &stream));
     for (const auto& [at, size] : pieces) {
-      ASSERT_TRUE((*sink)->write(at, bytes_of_text(packed).subspan(at, size)).ok());
+      ASSERT_TRUE(sink->write(at, as_bytes(packed).subspan(at, size)).ok());
     }
-    EXPECT_EQ((*sink)->finish().value(), digest_of(DigestKind::kSha256, bytes_of_text(packed)));
-    const Status status = (*sink)->followed();
-    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(sink->finish().value(), digest_of(DigestKind::kSha256, as_bytes(packed)));
+    must(sink->followed());
     EXPECT_TRUE(file_text(folder.path() / "plain") == plain);
   }
 }

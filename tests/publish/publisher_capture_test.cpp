@@ -1,7 +1,4 @@
 // A publish in two halves: what is captured is published, whatever the tensors become meanwhile.
-#include <gtest/gtest.h>
-
-#include <thread>
 
 #include "deltawire/publisher.h"
 #include "support/hooked_store.h"
@@ -18,17 +15,14 @@ class PublisherCaptureTest : public ::testing::Test {
   Publisher open(PublishOptions options = {}) {
     options.schema_change = true;
     options.limits.threads = 2;
-    auto publisher = Publisher::open(store, options);
-    EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
-    return std::move(*publisher);
+    return must(Publisher::open(store, options));
   }
   // Captures, spoils the tensors, finishes; returns what was captured.
   Model capture_and_spoil(Publisher* publisher) {
     Model copy = model;
     {
       Model given = model;
-      const Status captured = publisher->capture(given.views());
-      EXPECT_TRUE(captured.ok()) << captured.to_string();
+      must(publisher->capture(given.views()));
       for (auto& tensor : given.tensors) std::fill(tensor.bytes.begin(), tensor.bytes.end(), 0xee);
     }
     Result<PublishReport> report = internal_error("not run");
@@ -51,16 +45,13 @@ TEST_F(PublisherCaptureTest, TensorsMayChangeBetweenTheHalves) {
   EXPECT_EQ(head_of(store), 4);
   // The snapshot has followed: what did not change is no version.
   capture_and_spoil(&publisher);
-  auto again = publisher.publish(model.views());
-  ASSERT_TRUE(again.ok());
-  EXPECT_FALSE(again->committed);
+  auto again = must(publisher.publish(model.views()));
+  EXPECT_FALSE(again.committed);
 }
 
 TEST_F(PublisherCaptureTest, WithASnapshotOnDisk) {
   const TempFolder folder;
-  PublishOptions options;
-  options.snapshot = SnapshotInFolder{folder.path()};
-  Publisher publisher = open(options);
+  Publisher publisher = open({.snapshot = SnapshotInFolder{folder.path()}});
   for (int i = 0; i < 4; ++i) {
     capture_and_spoil(&publisher);
     model.step();
@@ -84,9 +75,7 @@ TEST_F(PublisherCaptureTest, TensorsThatComeGoOrChangeTheirForm) {
 }
 
 TEST_F(PublisherCaptureTest, WhatNeedsTheTensorsToTheEndIsDoneAtOnce) {
-  PublishOptions options;
-  options.anchors = Anchors{.every = 2};
-  Publisher publisher = open(options);
+  Publisher publisher = open({.anchors = Anchors{.every = 2}});
   for (int i = 0; i < 6; ++i) {
     capture_and_spoil(&publisher);
     model.step(i == 3 ? 1.0 : 0.02);  // once dense
@@ -94,10 +83,8 @@ TEST_F(PublisherCaptureTest, WhatNeedsTheTensorsToTheEndIsDoneAtOnce) {
 }
 
 TEST_F(PublisherCaptureTest, MoreChangesThanMayBeKept) {
-  PublishOptions options;
-  options.limits.memory_bytes = uint64_t{32} << 20;
   model.tensors.push_back(make_tensor("large", DType::kU8, {12 << 20}, 9));
-  Publisher publisher = open(options);
+  Publisher publisher = open({.limits = {.memory_bytes = uint64_t{32} << 20}});
   capture_and_spoil(&publisher);
   for (size_t i = 0; i < model.tensors.back().bytes.size() * 8 / 10; ++i) {
     model.tensors.back().bytes[i] ^= uint8_t(i * 2654435761u >> 13);
@@ -109,12 +96,12 @@ TEST_F(PublisherCaptureTest, MoreChangesThanMayBeKept) {
 
 TEST_F(PublisherCaptureTest, OneAtATime) {
   Publisher publisher = open();
-  EXPECT_TRUE(is_failure(publisher.finish().status(), Code::kInvalidArgument));
+  EXPECT_FAILS(publisher.finish(), Code::kInvalidArgument);
   capture_and_spoil(&publisher);
   model.step();
   ASSERT_TRUE(publisher.capture(model.views()).ok());
-  EXPECT_TRUE(is_failure(publisher.capture(model.views()), Code::kInvalidArgument));
-  EXPECT_TRUE(is_failure(publisher.publish(model.views()).status(), Code::kInvalidArgument));
+  EXPECT_FAILS(publisher.capture(model.views()), Code::kInvalidArgument);
+  EXPECT_FAILS(publisher.publish(model.views()), Code::kInvalidArgument);
   ASSERT_TRUE(publisher.finish().ok());
   EXPECT_TRUE(holds(store, 1, model));
 }
@@ -138,7 +125,7 @@ TEST_F(PublisherCaptureTest, AfterAFailureTheNextCarriesEverything) {
     return name.find("manifest") != std::string_view::npos ? io_error("disk is full") : Status();
   };
   ASSERT_TRUE(publisher.capture(model.views()).ok());
-  EXPECT_TRUE(is_failure(publisher.finish().status(), Code::kIo));
+  EXPECT_FAILS(publisher.finish(), Code::kIo);
   store->before_put = nullptr;
   model.step();
   capture_and_spoil(&publisher);

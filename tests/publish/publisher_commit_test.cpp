@@ -1,9 +1,5 @@
 // What a publisher takes back and what it leaves when the store fails around the put of a manifest:
 // parts that a manifest in the store names are never deleted.
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <functional>
 
 #include "chain/names.h"
 #include "deltawire/publisher.h"
@@ -73,10 +69,9 @@ struct World {
 
   Publisher open() const { return open(store); }
   Publisher open(std::shared_ptr<Store> through) const {
-    PublishOptions options;
-    options.limits.threads = 1;
-    options.single_writer = true;
-    return std::move(Publisher::open(std::move(through), options)).value();
+    return std::move(Publisher::open(std::move(through),
+                                     {.limits = {.threads = 1}, .single_writer = true}))
+        .value();
   }
   // Whatever the store's manifests name is there.
   ::testing::AssertionResult all_named_is_there() const {
@@ -145,7 +140,7 @@ bool publish_with_failure(Put put, bool built, bool conditional, size_t fail_at,
   if (is_there) {
     EXPECT_TRUE(holds(world.memory, 1, mine));
     if (!report.ok()) {
-      EXPECT_NE(report.status().message().find("may or may not"), std::string::npos)
+      EXPECT_TRUE(contains(report.status().message(), "may or may not"))
           << report.status().to_string();
     }
   }
@@ -214,9 +209,9 @@ TEST(PublisherCommit, OnlyASoundRecordOfAnotherProvesAConflict) {
     for (const std::string& name : before) left = left || world.memory->stat(name).ok();
     ASSERT_FALSE(before.empty());
     if (readable) {
-      EXPECT_TRUE(is_failure(report.status(), Code::kConflict, "published by another"));
+      EXPECT_FAILS(report, Code::kConflict, "published by another");
     } else {
-      EXPECT_TRUE(is_failure(report.status(), Code::kCorruption, "may or may not"));
+      EXPECT_FAILS(report, Code::kCorruption, "may or may not");
     }
     EXPECT_EQ(left, !readable);
   }
@@ -240,8 +235,7 @@ TEST(PublisherCommit, WhatComesTooLateLeavesNoRecord) {
     }
     return world.memory->remove(manifest_name(1));
   };
-  EXPECT_TRUE(is_failure(sleeper.publish(world.model.views()).status(), Code::kConflict, "too late",
-                         "version 3"));
+  EXPECT_FAILS(sleeper.publish(world.model.views()), Code::kConflict, "too late", "version 3");
   EXPECT_FALSE(world.memory->stat(manifest_name(1)).ok());
   EXPECT_EQ(head_of(world.memory), 3);
 }

@@ -1,5 +1,4 @@
 // After a Conflict the same publisher goes on from the version of the one that was first.
-#include <gtest/gtest.h>
 
 #include "chain/names.h"
 #include "support/hooked_store.h"
@@ -18,16 +17,13 @@ class PublisherConflictTest : public ::testing::TestWithParam<bool> {
   Publisher open(const std::string& snapshot, PublishOptions options = {}) {
     options.limits.threads = 1;
     if (GetParam()) options.snapshot = SnapshotInFolder{folder.path() / snapshot};
-    auto opened = Publisher::open(store, std::move(options));
-    EXPECT_TRUE(opened.ok()) << opened.status().to_string();
-    return std::move(*opened);
+    return must(Publisher::open(store, std::move(options)));
   }
   void publishes(Publisher* publisher, uint64_t version, bool full = false) {
-    const auto report = publisher->publish(model.views());
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(report->committed);
-    EXPECT_EQ(report->version, version);
-    EXPECT_EQ(report->full, full);
+    const auto report = must(publisher->publish(model.views()));
+    EXPECT_TRUE(report.committed);
+    EXPECT_EQ(report.version, version);
+    EXPECT_EQ(report.full, full);
     EXPECT_TRUE(holds(store, version, model));
   }
   // Once, `other` commits a step of its own just before the next manifest is put.
@@ -51,11 +47,10 @@ TEST_P(PublisherConflictTest, TheNextPublishCarriesEverything) {
     model.step();
     publishes(&a, version);
     model.step();
-    EXPECT_TRUE(is_failure(b.publish(model.views()).status(), Code::kConflict,
-                           "version " + std::to_string(version)));
+    EXPECT_FAILS(b.publish(model.views()), Code::kConflict, "version " + std::to_string(version));
     publishes(&b, version + 1);
-    EXPECT_TRUE(is_failure(a.publish(model.views()).status(), Code::kConflict,
-                           "version " + std::to_string(version + 1)));
+    EXPECT_FAILS(a.publish(model.views()), Code::kConflict,
+                 "version " + std::to_string(version + 1));
   }
   // What the winner published is what this one holds: there is nothing left to say.
   EXPECT_FALSE(a.publish(model.views())->committed);
@@ -67,14 +62,14 @@ TEST_P(PublisherConflictTest, AlsoWhenTheCommitItselfComesTooLate) {
   Publisher b = open("b");
   model.step();
   race_with(&a);
-  EXPECT_TRUE(is_failure(b.publish(model.views()).status(), Code::kConflict, "version 1"));
+  EXPECT_FAILS(b.publish(model.views()), Code::kConflict, "version 1");
   publishes(&b, 2);
 }
 
 TEST_P(PublisherConflictTest, AlsoForTheSeed) {
   Publisher a = open("a"), b = open("b");
   race_with(&a);
-  EXPECT_TRUE(is_failure(b.publish(model.views()).status(), Code::kConflict, "version 0"));
+  EXPECT_FAILS(b.publish(model.views()), Code::kConflict, "version 0");
   publishes(&b, 1);
 }
 
@@ -85,28 +80,26 @@ TEST_P(PublisherConflictTest, AlsoInTwoHalves) {
   model.step();
   ASSERT_TRUE(b.capture(model.views()).ok());
   publishes(&a, 1);
-  EXPECT_TRUE(is_failure(b.finish().status(), Code::kConflict, "version 1"));
+  EXPECT_FAILS(b.finish(), Code::kConflict, "version 1");
   model.step();
   ASSERT_TRUE(b.capture(model.views()).ok());
-  const auto report = b.finish();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->version, 2);
-  EXPECT_FALSE(report->full);
+  const auto report = must(b.finish());
+  EXPECT_EQ(report.version, 2);
+  EXPECT_FALSE(report.full);
   EXPECT_TRUE(holds(store, 2, model));
   // Nothing of the attempts that lost is left.
   EXPECT_EQ(objects_of(*store, kPartPrefix).size(), 2);
 }
 
 TEST_P(PublisherConflictTest, AlsoWhereEveryVersionIsWhole) {
-  PublishOptions options;
-  options.anchors = OnlyAnchors{};
+  PublishOptions options{.anchors = OnlyAnchors{}};
   Publisher a = open("a", options);
   publishes(&a, 0, true);
   Publisher b = open("b", options);
   model.step();
   publishes(&a, 1, true);
   model.step();
-  EXPECT_TRUE(is_failure(b.publish(model.views()).status(), Code::kConflict, "version 1"));
+  EXPECT_FAILS(b.publish(model.views()), Code::kConflict, "version 1");
   publishes(&b, 2, true);
 }
 
@@ -119,14 +112,12 @@ TEST_P(PublisherConflictTest, AnotherRunIsRefused) {
   EXPECT_FALSE(publisher.publish(model.views()).ok());
   store->before_put = nullptr;
   for (const std::string& name : objects_of(*store, "")) ASSERT_TRUE(store->remove(name).ok());
-  EXPECT_TRUE(is_failure(publisher.publish(model.views()).status(), Code::kNotFound,
-                         "holds no run any more", run));
+  EXPECT_FAILS(publisher.publish(model.views()), Code::kNotFound, "holds no run any more", run);
   Publisher other = open("b");
   publishes(&other, 0, true);
   const auto refused = publisher.publish(model.views());
-  EXPECT_TRUE(is_failure(refused.status(), Code::kBaseMismatch, run, other.run()));
-  EXPECT_TRUE(is_failure(publisher.publish(model.views()).status(), Code::kBaseMismatch))
-      << "not only once";
+  EXPECT_FAILS(refused, Code::kBaseMismatch, run, other.run());
+  EXPECT_FAILS(publisher.publish(model.views()), Code::kBaseMismatch) << "not only once";
   EXPECT_EQ(head_of(store), 0);
 }
 

@@ -1,13 +1,10 @@
 // A store that held a run and holds nothing now: a disk that is not mounted, more likely than not.
-#include <gtest/gtest.h>
 
 #include "store/directory_store.h"
 #include "support/published_model.h"
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 class LostStoreTest : public ::testing::Test {
  protected:
@@ -27,9 +24,8 @@ class LostStoreTest : public ::testing::Test {
     return Publisher::open(store, options);
   }
   void publish(Publisher* publisher) {
-    const auto report = publisher->publish(model.views());
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(holds(store, report->version, model));
+    const auto report = must(publisher->publish(model.views()));
+    EXPECT_TRUE(holds(store, report.version, model));
   }
   void unmount() {
     fs::rename(place, folder.path() / "away");
@@ -47,33 +43,30 @@ class LostStoreTest : public ::testing::Test {
 
 TEST_F(LostStoreTest, APublisherThatPublishedThere) {
   for (const bool on_disk : {false, true}) {
-    auto publisher = open(on_disk ? std::optional(snapshot()) : std::nullopt);
-    ASSERT_TRUE(publisher.ok());
-    publish(&*publisher);
+    auto publisher = must(open(on_disk ? std::optional(snapshot()) : std::nullopt));
+    publish(&publisher);
     for (int i = 0; i < 2; ++i) {
       model.step();
       unmount();
-      const auto failed = publisher->publish(model.views());
-      EXPECT_TRUE(is_failure(failed.status(), Code::kNotFound, "holds no run any more", "mounted"));
+      const auto failed = publisher.publish(model.views());
+      EXPECT_FAILS(failed, Code::kNotFound, "holds no run any more", "mounted");
       expect_nothing_committed();
       mount();
-      publish(&*publisher);
+      publish(&publisher);
     }
     fs::remove_all(place);
   }
 }
 
 TEST_F(LostStoreTest, AnotherRunInItsPlace) {
-  auto publisher = open({});
-  ASSERT_TRUE(publisher.ok());
-  publish(&*publisher);
+  auto publisher = must(open({}));
+  publish(&publisher);
   unmount();
-  auto other = open({});
-  ASSERT_TRUE(other.ok());
-  publish(&*other);
+  auto other = must(open({}));
+  publish(&other);
   model.step();
-  const auto failed = publisher->publish(model.views());
-  EXPECT_TRUE(is_failure(failed.status(), Code::kBaseMismatch, publisher->run(), other->run()));
+  const auto failed = publisher.publish(model.views());
+  EXPECT_FAILS(failed, Code::kBaseMismatch, publisher.run(), other.run());
   EXPECT_EQ(head_of(store), 0);
 }
 
@@ -82,32 +75,28 @@ TEST_F(LostStoreTest, ARestartedPublisherWithItsSnapshot) {
     options = {};
     const SnapshotInFolder kept = snapshot(per_run);
     {
-      auto publisher = open(kept);
-      ASSERT_TRUE(publisher.ok());
-      publish(&*publisher);
+      auto publisher = must(open(kept));
+      publish(&publisher);
     }
     unmount();
     const auto refused = open(kept);
-    EXPECT_TRUE(
-        is_failure(refused.status(), Code::kNotFound, kept.folder.string(), "mounted", "new_run"));
+    EXPECT_FAILS(refused, Code::kNotFound, kept.folder.string(), "mounted", "new_run");
     expect_nothing_committed();
     mount();
     {
-      auto publisher = open(kept);
-      ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
+      auto publisher = must(open(kept));
       model.step();
-      publish(&*publisher);
+      publish(&publisher);
       EXPECT_EQ(head_of(store), 1);
     }
     fs::remove_all(place);
     options.new_run = true;
     {
-      auto publisher = open(kept);
-      ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
-      publish(&*publisher);
+      auto publisher = must(open(kept));
+      publish(&publisher);
       EXPECT_EQ(head_of(store), 0);
       model.step();
-      publish(&*publisher);
+      publish(&publisher);
     }
     options.new_run = false;
     EXPECT_TRUE(open(kept).ok());
@@ -119,25 +108,22 @@ TEST_F(LostStoreTest, ARestartedPublisherWithItsSnapshot) {
 // Snapshots in one folder, a run each: those of other stores say nothing about this one.
 TEST_F(LostStoreTest, AnotherStoreIsNew) {
   {
-    auto publisher = open(snapshot(true));
-    ASSERT_TRUE(publisher.ok());
-    publish(&*publisher);
+    auto publisher = must(open(snapshot(true)));
+    publish(&publisher);
   }
   store = std::make_shared<DirectoryStore>(folder.path() / "second");
-  auto publisher = open(snapshot(true));
-  ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
-  publish(&*publisher);
+  auto publisher = must(open(snapshot(true)));
+  publish(&publisher);
 }
 
 TEST_F(LostStoreTest, WholeVersionsWithoutASnapshot) {
   options.anchors = OnlyAnchors{};
   {
-    auto publisher = open(snapshot(true));
-    ASSERT_TRUE(publisher.ok());
-    publish(&*publisher);
+    auto publisher = must(open(snapshot(true)));
+    publish(&publisher);
   }
   unmount();
-  EXPECT_TRUE(is_failure(open(snapshot(true)).status(), Code::kNotFound, "mounted"));
+  EXPECT_FAILS(open(snapshot(true)), Code::kNotFound, "mounted");
 }
 
 }  // namespace

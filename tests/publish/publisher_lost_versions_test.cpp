@@ -1,5 +1,4 @@
 // A store that has lost its newest versions, or holds others under their numbers.
-#include <gtest/gtest.h>
 
 #include "chain/names.h"
 #include "deltawire/replica.h"
@@ -9,8 +8,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 enum class Kind { kMemory, kFolder, kFolderOfAnchors };
 
@@ -25,9 +22,7 @@ class LostVersionsTest : public ::testing::TestWithParam<Kind> {
   bool in_folder() const { return GetParam() != Kind::kMemory; }
   bool only_anchors() const { return GetParam() == Kind::kFolderOfAnchors; }
   Result<Publisher> open(bool accept_loss = false) {
-    PublishOptions options;
-    options.limits.threads = 1;
-    options.accept_loss = accept_loss;
+    PublishOptions options{.limits = {.threads = 1}, .accept_loss = accept_loss};
     if (in_folder()) {
       SnapshotInFolder place{folder.path() / "snapshot"};
       options.snapshot = place;
@@ -35,11 +30,7 @@ class LostVersionsTest : public ::testing::TestWithParam<Kind> {
     options.anchors = only_anchors() ? AnchorChoice(OnlyAnchors{}) : anchors;
     return Publisher::open(store, options);
   }
-  Publisher opened(bool accept_loss = false) {
-    Result<Publisher> publisher = open(accept_loss);
-    EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
-    return std::move(*publisher);
-  }
+  Publisher opened(bool accept_loss = false) { return must(open(accept_loss)); }
   PublishReport publish(Publisher* publisher) {
     model.step();
     auto report = publisher->publish(model.views());
@@ -81,8 +72,7 @@ class LostVersionsTest : public ::testing::TestWithParam<Kind> {
     const auto objects = objects_of(*store, "");
     for (int i = 0; i < 2; ++i) {
       model.step();
-      EXPECT_TRUE(is_failure(publisher->publish(model.views()).status(), Code::kCorruption, what,
-                             "accept_loss"));
+      EXPECT_FAILS(publisher->publish(model.views()), Code::kCorruption, what, "accept_loss");
     }
     EXPECT_EQ(head_of(store), head);
     EXPECT_EQ(objects_of(*store, ""), objects);
@@ -106,8 +96,7 @@ TEST_P(LostVersionsTest, RestartedPublisherRefusesUntilTheyAreRestored) {
   { publish_four(); }
   lose(3);
   for (int i = 0; i < 2; ++i) {
-    EXPECT_TRUE(is_failure(open().status(), Code::kCorruption, "lost version 3",
-                           "newest is version 2", "accept_loss"));
+    EXPECT_FAILS(open(), Code::kCorruption, "lost version 3", "newest is version 2", "accept_loss");
   }
   EXPECT_EQ(head_of(store), 2);
   restore();
@@ -125,12 +114,11 @@ TEST_P(LostVersionsTest, RefusesOthersUnderTheirNumbers) {
     model.step();
     // Where the next number is taken that is noticed first.
     const auto failed = publisher->publish(model.views());
-    EXPECT_TRUE(
-        is_failure(failed.status(), last == 3 ? Code::kCorruption : Code::kConflict, "version"));
+    EXPECT_FAILS(failed, last == 3 ? Code::kCorruption : Code::kConflict, "version");
     expect_refused(&*publisher, "holds another version 3");
     if (!in_folder()) continue;
     publisher.reset();
-    EXPECT_TRUE(is_failure(open().status(), Code::kCorruption, "holds another version 3"));
+    EXPECT_FAILS(open(), Code::kCorruption, "holds another version 3");
   }
 }
 
@@ -140,15 +128,13 @@ TEST_P(LostVersionsTest, PrunedVersionsAreNotLost) {
   publish_others(6);
   for (const uint64_t version : {0, 1, 2, 3, 4}) lose(version);
   model.step();
-  EXPECT_TRUE(is_failure(publisher->publish(model.views()).status(), Code::kConflict, "version 6"));
+  EXPECT_FAILS(publisher->publish(model.views()), Code::kConflict, "version 6");
 }
 
 TEST_P(LostVersionsTest, AcceptedLossIsPublishedWhole) {
   std::optional<Publisher> publisher = publish_four();
   const auto replica_at = [&](const char* name) {
-    ReplicaOptions options;
-    options.heartbeat = false;
-    return Replica::open(store, folder.path() / name, options);
+    return Replica::open(store, folder.path() / name, {.heartbeat = false});
   };
   ASSERT_TRUE(replica_at("held")->pull().ok());
   lose(3);
@@ -160,8 +146,7 @@ TEST_P(LostVersionsTest, AcceptedLossIsPublishedWhole) {
   EXPECT_TRUE(report.full);
   EXPECT_EQ(report.reason, in_folder() ? "the store lost version 3" : "accept_loss");
   // Who holds the lost version is told; who comes late, or has not seen it, is not affected.
-  EXPECT_TRUE(
-      is_failure(replica_at("held")->pull().status(), Code::kCorruption, "chain was rewritten"));
+  EXPECT_FAILS(replica_at("held")->pull(), Code::kCorruption, "chain was rewritten");
   EXPECT_TRUE(replica_at("late")->pull().ok());
   // Who was killed before it heard of it publishes the same once more: nothing changed.
   publisher.reset();
@@ -186,7 +171,7 @@ TEST_P(LostVersionsTest, AcceptedLossOfAllVersions) {
   { publish_four(); }
   for (const uint64_t version : {0, 1, 2, 3}) lose(version);
   if (in_folder()) {
-    EXPECT_TRUE(is_failure(open().status(), Code::kCorruption, "lost versions 0 to 3"));
+    EXPECT_FAILS(open(), Code::kCorruption, "lost versions 0 to 3");
   }
   Publisher publisher = opened(true);
   const PublishReport report = publish(&publisher);

@@ -1,6 +1,5 @@
 // A snapshot on disk that is advanced by writing the new tensors over the old ones: no part is read
 // for it, and whatever happens to the tensors meanwhile, no version is built on what it should not.
-#include <gtest/gtest.h>
 
 #include "chain/names.h"
 #include "deltawire/checkpoint.h"
@@ -10,8 +9,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Size {
   const char* name;
@@ -34,27 +31,21 @@ class OverwriteTest : public ::testing::TestWithParam<Size> {
   }
   fs::path checkpoint() const { return folder.path() / "snapshot" / "checkpoint"; }
   Result<Publisher> open() {
-    PublishOptions options;
-    options.schema_change = true;
-    options.limits.threads = 2;
-    options.limits.memory_bytes = GetParam().memory_bytes;
-    options.snapshot = SnapshotInFolder{folder.path() / "snapshot", false};
+    PublishOptions options{.snapshot = SnapshotInFolder{folder.path() / "snapshot", false},
+                           .limits = {.threads = 2, .memory_bytes = GetParam().memory_bytes},
+                           .schema_change = true};
     return Publisher::open(store, options);
   }
   static PublishReport publish(Publisher* publisher, const std::vector<PublishTensor>& tensors) {
-    auto report = publisher->publish(tensors);
-    EXPECT_TRUE(report.ok()) << report.status().to_string();
-    return report.ok() ? std::move(*report) : PublishReport{};
+    return must(publisher->publish(tensors));
   }
   void expect_snapshot(uint64_t version) const {
-    const auto state = read_replica_state(checkpoint());
-    ASSERT_TRUE(state.ok()) << state.status().to_string();
-    EXPECT_EQ(state->version, version);
-    EXPECT_FALSE(state->patching_to);
-    const auto held = Checkpoint::open(checkpoint());
-    ASSERT_TRUE(held.ok()) << held.status().to_string();
+    const auto state = must(read_replica_state(checkpoint()));
+    EXPECT_EQ(state.version, version);
+    EXPECT_FALSE(state.patching_to);
+    const auto held = must(Checkpoint::open(checkpoint()));
     for (const auto& tensor : model.tensors) {
-      const CheckpointTensor* const found = held->find(tensor.name);
+      const CheckpointTensor* const found = held.find(tensor.name);
       ASSERT_NE(found, nullptr) << tensor.name;
       EXPECT_TRUE(std::equal(tensor.bytes.begin(), tensor.bytes.end(), found->view.bytes.begin(),
                              found->view.bytes.end()))
@@ -103,7 +94,7 @@ TEST_P(OverwriteTest, TensorsThatChangeBeforeTheyAreCopied) {
   EXPECT_TRUE(report.committed);
   EXPECT_EQ(report.version, 2);
   ASSERT_EQ(report.warnings.size(), 1);
-  EXPECT_NE(report.warnings[0].find("made anew"), std::string::npos) << report.warnings[0];
+  EXPECT_TRUE(contains(report.warnings[0], "made anew"));
   EXPECT_TRUE(holds(store, 2, model));
   expect_snapshot(2);
 }

@@ -1,8 +1,4 @@
 // Ranks of a sharded trainer: one version out of the boxes of all, or none.
-#include <gtest/gtest.h>
-
-#include <mutex>
-#include <thread>
 
 #include "base/process.h"
 #include "chain/keys.h"
@@ -122,7 +118,7 @@ TEST_F(RanksTest, WhatTheyPublishIsProvenInAnySharding) {
                                << " processes: " << status.to_string();
     }
     model.step();
-    EXPECT_TRUE(is_failure(prove(version, 3), Code::kBaseMismatch, "what is held is not version"));
+    EXPECT_FAILS(prove(version, 3), Code::kBaseMismatch, "what is held is not version");
   }
 }
 
@@ -133,11 +129,10 @@ TEST_F(RanksTest, TogetherTheyPublishWhatOneWould) {
     expect_version(version, publish());
   }
   // One process alone reads the same state and goes on from it.
-  auto alone = Publisher::open(store);
-  ASSERT_TRUE(alone.ok());
-  EXPECT_FALSE(alone->publish(model.views())->committed);
+  auto alone = must(Publisher::open(store));
+  EXPECT_FALSE(alone.publish(model.views())->committed);
   model.step();
-  EXPECT_EQ(alone->publish(model.views())->version, 4);
+  EXPECT_EQ(alone.publish(model.views())->version, 4);
   EXPECT_TRUE(holds(store, 4, model));
 }
 
@@ -172,7 +167,7 @@ TEST_F(RanksTest, AChainWithoutSumsIsGoneOnWithThem) {
   ASSERT_TRUE(store->remove(name).ok());
   ASSERT_TRUE(store->put(name, MemoryBody(serialise_manifest(older, {}).value())).ok());
   restart();
-  EXPECT_TRUE(is_failure(prove(1, 4), Code::kUnsupported, "without the sums"));
+  EXPECT_FAILS(prove(1, 4), Code::kUnsupported, "without the sums");
   // All of "embed" goes on by one element: only one of its boxes changes.
   model.tensors[0].bytes[0] ^= 1;
   for (const auto& result : publish())
@@ -206,7 +201,7 @@ TEST_F(RanksTest, BoxesThatCutManyWordsHaveNoSums) {
     EXPECT_LT(store->stat(manifest_name(version))->size_bytes, 4000u);
     model.tensors[0].bytes[size_t(version)] ^= 1;
   }
-  EXPECT_TRUE(is_failure(prove(2, 3), Code::kUnsupported, "without the sums of the boxes"));
+  EXPECT_FAILS(prove(2, 3), Code::kUnsupported, "without the sums of the boxes");
 }
 
 TEST_F(RanksTest, ARankMayHoldNothing) {
@@ -220,9 +215,8 @@ TEST_F(RanksTest, ARankMayHoldNothing) {
         const Shard shard(model, std::min(rank, 2U), 3);
         const bool none = rank == 2;  // what would be its part is the last rank's
         const auto report =
-            publishers[rank]->publish(none ? std::vector<PublishTensor>() : shard.views());
-        EXPECT_TRUE(report.ok()) << report.status().to_string();
-        EXPECT_EQ(report->version, version);
+            must(publishers[rank]->publish(none ? std::vector<PublishTensor>() : shard.views()));
+        EXPECT_EQ(report.version, version);
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -286,8 +280,8 @@ TEST_F(RanksTest, ARankThatEndedIsAFailureOfAllAndNoVersion) {
     const Results results = publish(ended);
     for (unsigned rank = 0; rank < kWorld; ++rank) {
       if (rank == ended) continue;
-      EXPECT_TRUE(is_failure((*results[rank]).status(), Code::kUnavailable, "exchange \"begin\"",
-                             "rank " + std::to_string(ended) + " has ended"));
+      EXPECT_FAILS(*results[rank], Code::kUnavailable, "exchange \"begin\"",
+                   "rank " + std::to_string(ended) + " has ended");
     }
     EXPECT_EQ(head_of(store), 0);
     EXPECT_TRUE(holds(store, 0, seed));
@@ -306,7 +300,7 @@ TEST_F(RanksTest, ARankThatFailsIsNamedAtOnce) {
   };
   const Results results = publish();
   for (const auto& result : results) {
-    EXPECT_TRUE(is_failure((*result).status(), Code::kIo, "disk full"));
+    EXPECT_FAILS(*result, Code::kIo, "disk full");
   }
   EXPECT_TRUE(objects_of(*store, kPartPrefix).empty()) << "what the others had put is taken back";
   EXPECT_EQ(head_of(store), 0);
@@ -321,7 +315,7 @@ TEST_F(RanksTest, ACommitThatFailsIsHeardByAll) {
   restart();
   const Results results = publish();
   for (const auto& result : results) {
-    EXPECT_TRUE(is_failure((*result).status(), Code::kCancelled, "hook before the commit"));
+    EXPECT_FAILS(*result, Code::kCancelled, "hook before the commit");
   }
   EXPECT_EQ(head_of(store), 0);
   options.hook_before_commit.command = "";
@@ -351,8 +345,7 @@ TEST_F(RanksTest, BoxesThatOverlapOrLeaveHolesAreRefusedByRank) {
   };
   const auto expect_refused = [&](const auto&... phrases) {
     for (const auto& result : results) {
-      EXPECT_TRUE(
-          is_failure((*result).status(), Code::kInvalidArgument, "tensor \"t\"", phrases...));
+      EXPECT_FAILS(*result, Code::kInvalidArgument, "tensor \"t\"", phrases...);
     }
     EXPECT_EQ(head_of(store), std::nullopt);
   };
@@ -370,8 +363,8 @@ TEST_F(RanksTest, DifferentStepsAreRefused) {
   model.step();
   steps = {4, 4, 3, 4};
   for (const auto& result : publish()) {
-    EXPECT_TRUE(is_failure((*result).status(), Code::kInvalidArgument,
-                           "rank 0 is at \"step 4, begin\"", "rank 2 at \"step 3, begin\""));
+    EXPECT_FAILS(*result, Code::kInvalidArgument, "rank 0 is at \"step 4, begin\"",
+                 "rank 2 at \"step 3, begin\"");
   }
   EXPECT_EQ(head_of(store), 0);
   steps = {5, 5, 5, 5};
@@ -403,7 +396,7 @@ TEST_F(RanksTest, RanksThatFallOutOfStepFindEachOtherAgain) {
       const Shard shard(model, rank, kWorld);
       if (rank == 2) {
         const auto failed = publishers[rank]->publish(shard.views());
-        EXPECT_TRUE(is_failure(failed.status(), Code::kUnavailable, "connection reset"));
+        EXPECT_FAILS(failed, Code::kUnavailable, "connection reset");
       }
       again[rank].emplace(publishers[rank]->publish(shard.views()));
     });
@@ -411,8 +404,8 @@ TEST_F(RanksTest, RanksThatFallOutOfStepFindEachOtherAgain) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(head_of(store), 1) << "rank 0 had all reports";
   for (const auto& result : again) {
-    EXPECT_TRUE(is_failure((*result).status(), Code::kInvalidArgument,
-                           "rank 0 is at \"outcome of the delta\"", "rank 2 at \"begin\""));
+    EXPECT_FAILS(*result, Code::kInvalidArgument, "rank 0 is at \"outcome of the delta\"",
+                 "rank 2 at \"begin\"");
   }
   EXPECT_TRUE(holds(store, 0, first));
   EXPECT_TRUE(holds(store, 1, model));
@@ -425,17 +418,14 @@ TEST_F(RanksTest, AnotherRunOrAnotherVersionIsRefused) {
   model.step();
   expect_version(1, publish());
   const auto other = std::make_shared<HookedStore>();
-  PublishOptions alone;
-  alone.limits.threads = 1;
-  ASSERT_TRUE(Publisher::open(other, alone)->publish(model.views()).ok());
+  ASSERT_TRUE(Publisher::open(other, {.limits = {.threads = 1}})->publish(model.views()).ok());
   restart();
   PublishOptions own = options;
   own.ranks = group->ranks(2);
   publishers[2].emplace(Publisher::open(other, own).value());
   model.step();
   for (const auto& result : publish()) {
-    EXPECT_TRUE(is_failure((*result).status(), Code::kBaseMismatch, "rank 2 finds run",
-                           "rank 0 publishes to run"));
+    EXPECT_FAILS(*result, Code::kBaseMismatch, "rank 2 finds run", "rank 0 publishes to run");
   }
   EXPECT_EQ(head_of(store), 1);
   // A rank that has seen a version which the store has lost since.
@@ -444,8 +434,8 @@ TEST_F(RanksTest, AnotherRunOrAnotherVersionIsRefused) {
   publishers[2].emplace(Publisher::open(store, own).value());
   ASSERT_TRUE(store->remove(manifest_name(1)).ok());
   for (const auto& result : publish()) {
-    EXPECT_TRUE(is_failure((*result).status(), Code::kBaseMismatch, "rank 2 is at version 1",
-                           "rank 0 publishes upon version 0"));
+    EXPECT_FAILS(*result, Code::kBaseMismatch, "rank 2 is at version 1",
+                 "rank 0 publishes upon version 0");
   }
   EXPECT_EQ(head_of(store), 0);
 }
@@ -469,17 +459,14 @@ TEST_F(RanksTest, OnlyRankZeroNeedsTheKeyAndBoxesAreChecked) {
     return text;
   };
   for (const auto& result : publish()) {
-    EXPECT_TRUE(
-        is_failure((*result).status(), Code::kCorruption, "rank-2.boxes", "sha-256 of block 0"));
+    EXPECT_FAILS(*result, Code::kCorruption, "rank-2.boxes", "sha-256 of block 0");
   }
   EXPECT_EQ(head_of(store), std::nullopt);
   hooked->rewrite = nullptr;
   expect_version(0, publish(), true);
   model.step();
   expect_version(1, publish());
-  Keys trust;
-  trust.trust = folder.path() / "key.pub";
-  EXPECT_TRUE(Chain::open(store, trust)->version(1).ok());
+  EXPECT_TRUE(Chain::open(store, {.trust = folder.path() / "key.pub"})->version(1).ok());
 }
 
 TEST_F(RanksTest, TensorsThatCannotBePublishedAreHeardOfByAll) {
@@ -489,9 +476,7 @@ TEST_F(RanksTest, TensorsThatCannotBePublishedAreHeardOfByAll) {
     spoil = bad;
     const Results results = publish();
     for (unsigned rank = 0; rank < kWorld; ++rank) {
-      EXPECT_TRUE(
-          is_failure((*results[rank]).status(), Code::kInvalidArgument, "not the name of a tensor"))
-          << rank;
+      EXPECT_FAILS(*results[rank], Code::kInvalidArgument, "not the name of a tensor") << rank;
     }
     spoil.reset();
   }
@@ -500,14 +485,12 @@ TEST_F(RanksTest, TensorsThatCannotBePublishedAreHeardOfByAll) {
 
 TEST_F(RanksTest, AfterAConflictTheyGoOnFromTheOthersVersion) {
   expect_version(0, publish(), true);
-  PublishOptions one;
-  one.limits.threads = 1;
-  auto other = Publisher::open(store, one);
+  auto other = Publisher::open(store, {.limits = {.threads = 1}});
   model.step();
   ASSERT_TRUE(other->publish(model.views()).ok());
   model.step();
   for (const auto& result : publish()) {
-    EXPECT_TRUE(is_failure((*result).status(), Code::kConflict, "version 1", process_name()));
+    EXPECT_FAILS(*result, Code::kConflict, "version 1", process_name());
   }
   expect_version(2, publish());
   // Also when the other comes in between.

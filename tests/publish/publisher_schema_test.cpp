@@ -1,6 +1,5 @@
 // Tensors that come, go or change their form: another model, unless the publisher is told
 // otherwise.
-#include <gtest/gtest.h>
 
 #include "support/hooked_store.h"
 #include "support/published_model.h"
@@ -25,9 +24,7 @@ class PublisherSchemaTest : public ::testing::TestWithParam<Setup> {
       options.snapshot = SnapshotInFolder{folder.path() / "snapshot"};
     if (GetParam() == Setup::kAnchors) options.anchors = OnlyAnchors{};
     options.ranks = GetParam() == Setup::kTwoRanks ? group.ranks(rank) : Ranks();
-    auto opened = Publisher::open(store, options);
-    EXPECT_TRUE(opened.ok()) << opened.status().to_string();
-    return std::move(*opened);
+    return must(Publisher::open(store, options));
   }
   // One after the other publishes with its own share of the tensors; gives rank 0's answer.
   struct Trainer {
@@ -72,20 +69,19 @@ TEST_P(PublisherSchemaTest, RefusesAnotherModel) {
   change_schema();
   const auto objects = objects_of(*store, "full/");
   for (int i = 0; i < 2; ++i) {
-    EXPECT_TRUE(is_failure(publisher.publish(model).status(), Code::kInvalidArgument,
-                           "1 tensor added (\"head\")", "1 removed (\"embed\")",
-                           "2 with another shape or dtype", "\"norm\": F32 [32], was F32 [64]",
-                           "\"scale\": F16 [], was F32 []", "schema_change"));
+    EXPECT_FAILS(publisher.publish(model), Code::kInvalidArgument, "1 tensor added (\"head\")",
+                 "1 removed (\"embed\")", "2 with another shape or dtype",
+                 "\"norm\": F32 [32], was F32 [64]", "\"scale\": F16 [], was F32 []",
+                 "schema_change");
   }
   EXPECT_EQ(head_of(store), 0);
   EXPECT_EQ(objects_of(*store, "full/"), objects);
   // The right one goes on.
   model = before;
   model.step();
-  const auto report = publisher.publish(model);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->version, 1);
-  EXPECT_EQ(report->num_added + report->num_removed + report->num_reshaped, 0);
+  const auto report = must(publisher.publish(model));
+  EXPECT_EQ(report.version, 1);
+  EXPECT_EQ(report.num_added + report.num_removed + report.num_reshaped, 0);
   EXPECT_TRUE(holds(store, 1, model));
 }
 
@@ -122,8 +118,8 @@ TEST_P(PublisherSchemaTest, NamesAFewOfMany) {
   for (int i = 0; i < 38; ++i) {
     model.tensors.push_back(make_tensor("t" + std::to_string(i), DType::kBF16, {2}, uint64_t(i)));
   }
-  EXPECT_TRUE(is_failure(publisher.publish(model).status(), Code::kInvalidArgument,
-                         "38 tensors added (\"t0\", \"t1\", \"t10\", ...)", "6 removed"));
+  EXPECT_FAILS(publisher.publish(model), Code::kInvalidArgument,
+               "38 tensors added (\"t0\", \"t1\", \"t10\", ...)", "6 removed");
 }
 
 // Tensors without elements, and none that changed.

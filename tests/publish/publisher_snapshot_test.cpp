@@ -1,5 +1,4 @@
 // A snapshot on disk: a restarted trainer goes on from what was committed, whatever happened.
-#include <gtest/gtest.h>
 
 #include "chain/names.h"
 #include "deltawire/replica.h"
@@ -9,8 +8,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 class SnapshotTest : public ::testing::TestWithParam<bool> {
  protected:
@@ -30,10 +27,9 @@ class SnapshotTest : public ::testing::TestWithParam<bool> {
     return Publisher::open(store, options);
   }
   PublishReport publish(Publisher* publisher) {
-    auto report = publisher->publish(model.views());
-    EXPECT_TRUE(report.ok()) << report.status().to_string();
-    for (const std::string& warning : report->warnings) ADD_FAILURE() << warning;
-    return std::move(*report);
+    auto report = must(publisher->publish(model.views()));
+    for (const std::string& warning : report.warnings) ADD_FAILURE() << warning;
+    return report;
   }
   // What the store was asked for since.
   std::vector<std::string> gets;
@@ -55,11 +51,10 @@ class SnapshotTest : public ::testing::TestWithParam<bool> {
 };
 
 TEST_P(SnapshotTest, FollowsTheChainWithoutFetchingWhatItPublished) {
-  auto publisher = open();
-  ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
+  auto publisher = must(open());
   count_gets();
   for (uint64_t version = 0; version <= 3; ++version) {
-    EXPECT_EQ(publish(&*publisher).version, version);
+    EXPECT_EQ(publish(&publisher).version, version);
     EXPECT_TRUE(read_replica_state(snapshot() / "checkpoint")->version == version);
     EXPECT_FALSE(fs::exists(snapshot() / "parts"));
     model.step();
@@ -78,11 +73,10 @@ TEST_P(SnapshotTest, ARestartedTrainerGoesOnFromIt) {
     publish(&*publisher);
   }
   count_gets();
-  auto publisher = open();
-  ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
-  EXPECT_FALSE(publish(&*publisher).committed);
+  auto publisher = must(open());
+  EXPECT_FALSE(publish(&publisher).committed);
   model.step();
-  EXPECT_EQ(publish(&*publisher).version, 2);
+  EXPECT_EQ(publish(&publisher).version, 2);
   if (!GetParam()) {
     EXPECT_EQ(num_gets(kFullPrefix), 0);
   }
@@ -142,11 +136,9 @@ TEST_P(SnapshotTest, DamagedItIsMadeAnew) {
   }
   fs::last_write_time(file, time);
   model.step(0.2);
-  auto publisher = open();
-  ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
-  const auto report = publisher->publish(model.views());
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->version, 1);
+  auto publisher = must(open());
+  const auto report = must(publisher.publish(model.views()));
+  EXPECT_EQ(report.version, 1);
   EXPECT_TRUE(holds(store, 1, model));
 }
 
@@ -158,7 +150,7 @@ TEST_P(SnapshotTest, OfAnotherRunItIsRefused) {
   store = std::make_shared<HookedStore>();
   auto other = Publisher::open(store);
   ASSERT_TRUE(other->publish(model.views()).ok());
-  EXPECT_TRUE(is_failure(open().status(), Code::kBaseMismatch));
+  EXPECT_FAILS(open(), Code::kBaseMismatch);
   // Unless every run has its own.
   per_run = true;
   EXPECT_TRUE(open().ok());
@@ -167,7 +159,7 @@ TEST_P(SnapshotTest, OfAnotherRunItIsRefused) {
 TEST_P(SnapshotTest, OnePublisherAtATime) {
   auto publisher = open();
   publish(&*publisher);
-  EXPECT_TRUE(is_failure(open().status(), Code::kConflict));
+  EXPECT_FAILS(open(), Code::kConflict);
 }
 
 // Whatever put fails in the second publish, what is on disk afterwards is what the chain holds.

@@ -1,12 +1,7 @@
 // A source that somebody writes to while it is published: what is committed is what its manifest
 // says, or nothing is.
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
-
-#include <atomic>
-#include <mutex>
-#include <thread>
 
 #include "chain/hop_records.h"
 #include "deltawire/checkpoint.h"
@@ -18,8 +13,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Reads a body before it is put, calls `meddle`, and only then puts it: what goes to the store was
 // read twice.
@@ -58,9 +51,7 @@ class PublisherSourceTest : public ::testing::Test {
   Publisher open(PublishOptions options = {}) {
     options.schema_change = true;
     options.limits.threads = 2;
-    auto publisher = Publisher::open(store, options);
-    EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
-    return std::move(*publisher);
+    return must(Publisher::open(store, options));
   }
   void meddle_at(const std::string& prefix, std::function<void()> act) {
     store->prefix = prefix;
@@ -70,17 +61,14 @@ class PublisherSourceTest : public ::testing::Test {
     for (auto& tensor : model.tensors) tensor.bytes[tensor.bytes.size() / 2] ^= 0x55;
   }
   void publish(Publisher* publisher) {
-    const auto report = publisher->publish(model.views());
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(holds(store, report->version, model));
+    const auto report = must(publisher->publish(model.views()));
+    EXPECT_TRUE(holds(store, report.version, model));
   }
   // The whole chain decodes.
   void check() {
-    const auto chain = Chain::open(store, {});
-    ASSERT_TRUE(chain.ok()) << chain.status().to_string();
-    const auto checked = check_states(*chain, {});
-    ASSERT_TRUE(checked.ok()) << checked.status().to_string();
-    EXPECT_TRUE(checked->problems.empty()) << checked->problems[0];
+    const auto chain = must(Chain::open(store, {}));
+    const auto checked = must(check_states(chain, {}));
+    EXPECT_TRUE(checked.problems.empty()) << checked.problems[0];
   }
 };
 
@@ -88,7 +76,7 @@ TEST_F(PublisherSourceTest, TensorsThatChangeWhileAVersionIsStoredWhole) {
   Publisher publisher = open();
   meddle_at("full/", [&] { spoil(); });
   const auto failed = publisher.publish(model.views());
-  EXPECT_TRUE(is_failure(failed.status(), Code::kIo, "changed while it was read"));
+  EXPECT_FAILS(failed, Code::kIo, "changed while it was read");
   EXPECT_EQ(head_of(store), std::nullopt);
   EXPECT_TRUE(objects_of(*store, "full/").empty());
   publish(&publisher);
@@ -104,8 +92,7 @@ TEST_F(PublisherSourceTest, ATensorThatIsNewAndChangesWhileItIsPut) {
   model.tensors.push_back(make_tensor("late", DType::kBF16, {32, 8}, 77));
   const Model before = model;
   meddle_at("parts/", [&] { model.tensors.back().bytes[7] ^= 1; });
-  const auto published = publisher.publish(model.views());
-  ASSERT_TRUE(published.ok()) << published.status().to_string();
+  must(publisher.publish(model.views()));
   EXPECT_EQ(head_of(store), 1);
   EXPECT_TRUE(holds(store, 1, before));
   publish(&publisher);
@@ -118,11 +105,10 @@ TEST_F(PublisherSourceTest, TensorsThatChangeBetweenTheCommitAndTheSnapshot) {
   for (int i = 0; i < 3; ++i) {
     const Model committed = model;
     meddle_at("manifests/", [&] { spoil(); });
-    const auto report = publisher.publish(model.views());
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(holds(store, report->version, committed));
-    ASSERT_EQ(report->warnings.size(), 1U);
-    EXPECT_NE(report->warnings[0].find("snapshot"), std::string::npos) << report->warnings[0];
+    const auto report = must(publisher.publish(model.views()));
+    EXPECT_TRUE(holds(store, report.version, committed));
+    ASSERT_EQ(report.warnings.size(), 1U);
+    EXPECT_TRUE(contains(report.warnings[0], "snapshot"));
   }
   publish(&publisher);
   EXPECT_EQ(head_of(store), 3);
@@ -130,18 +116,15 @@ TEST_F(PublisherSourceTest, TensorsThatChangeBetweenTheCommitAndTheSnapshot) {
 }
 
 TEST_F(PublisherSourceTest, TensorsThatChangeWhileTheyBecomeAnAnchor) {
-  PublishOptions options;
-  options.anchors = Anchors{.every = 1};
-  Publisher publisher = open(options);
+  Publisher publisher = open({.anchors = Anchors{.every = 1}});
   publish(&publisher);
   model.step();
   const Model committed = model;
   meddle_at("full/", [&] { spoil(); });
-  const auto report = publisher.publish(model.views());
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->anchored);
-  EXPECT_FALSE(report->warnings.empty());
-  EXPECT_TRUE(holds(store, report->version, committed));
+  const auto report = must(publisher.publish(model.views()));
+  EXPECT_FALSE(report.anchored);
+  EXPECT_FALSE(report.warnings.empty());
+  EXPECT_TRUE(holds(store, report.version, committed));
   const auto chain = Chain::open(store, {});
   EXPECT_TRUE(list_hops(*chain, 0, 10, SIZE_MAX)->empty());
   publish(&publisher);
@@ -150,15 +133,12 @@ TEST_F(PublisherSourceTest, TensorsThatChangeWhileTheyBecomeAnAnchor) {
 
 // Spoiled before the anchor is begun: both reads of it agree, with each other.
 TEST_F(PublisherSourceTest, TensorsThatAreSomethingElseWhenTheAnchorIsDue) {
-  PublishOptions options;
-  options.anchors = Anchors{.every = 1};
-  Publisher publisher = open(options);
+  Publisher publisher = open({.anchors = Anchors{.every = 1}});
   publish(&publisher);
   model.step();
   meddle_at("manifests/", [&] { spoil(); });
-  const auto report = publisher.publish(model.views());
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->anchored);
+  const auto report = must(publisher.publish(model.views()));
+  EXPECT_FALSE(report.anchored);
   check();
 }
 
@@ -183,15 +163,13 @@ class CheckpointSourceTest : public PublisherSourceTest {
     EXPECT_EQ(failed.status().code(), Code::kIo) << failed.status().to_string();
     for (const std::string& word :
          {file.string(), std::string("changed while it was read"), std::string("publish again")}) {
-      EXPECT_NE(failed.status().message().find(word), std::string::npos)
-          << failed.status().to_string();
+      EXPECT_TRUE(contains(failed.status().message(), word)) << failed.status().to_string();
     }
     EXPECT_EQ(head_of(store), before);
   }
   void publish_file(Publisher* publisher) {
-    const auto report = publisher->publish_checkpoint(file);
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(holds(store, report->version, model));
+    const auto report = must(publisher->publish_checkpoint(file));
+    EXPECT_TRUE(holds(store, report.version, model));
   }
 };
 
@@ -241,8 +219,7 @@ TEST_F(CheckpointSourceTest, ReplacedByRenameIsPublishedAsItWas) {
     model.step();
     save();
   });
-  const auto report = publisher.publish_checkpoint(file);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  must(publisher.publish_checkpoint(file));
   EXPECT_TRUE(holds(store, 0, first));
   publish_file(&publisher);
   check();
@@ -254,10 +231,9 @@ TEST_F(CheckpointSourceTest, SideFilesThatChange) {
   Publisher publisher = open();
   meddle_at("full/", [&] { folder.put("config.json", "{\"a\": 2, \"b\": 3}\n"); });
   const auto failed = publisher.publish_checkpoint(folder.path());
-  EXPECT_TRUE(is_failure(failed.status(), Code::kIo, "config.json"));
+  EXPECT_FAILS(failed, Code::kIo, "config.json");
   EXPECT_EQ(head_of(store), std::nullopt);
-  const auto report = publisher.publish_checkpoint(folder.path());
-  EXPECT_TRUE(report.ok()) << report.status().to_string();
+  must(publisher.publish_checkpoint(folder.path()));
 }
 
 // Without the file's times to go by, as for a live trainer: a writer that never stops. Whatever is
@@ -268,10 +244,9 @@ TEST_F(CheckpointSourceTest, AWriterThatNeverStops) {
     model.tensors = {make_tensor("large", DType::kBF16, {4096, 512}, 1),
                      make_tensor("small", DType::kBF16, {256, 64}, 2)};
     save();
-    const auto checkpoint = Checkpoint::open(file);
-    ASSERT_TRUE(checkpoint.ok());
+    const auto checkpoint = must(Checkpoint::open(file));
     std::vector<PublishTensor> tensors;
-    for (const CheckpointTensor& tensor : checkpoint->tensors()) {
+    for (const CheckpointTensor& tensor : checkpoint.tensors()) {
       tensors.push_back({tensor.view, {}});
     }
     PublishOptions options;
@@ -282,8 +257,8 @@ TEST_F(CheckpointSourceTest, AWriterThatNeverStops) {
     std::atomic<bool> stop = false;
     std::thread writer([&] {
       const int fd = ::open(file.c_str(), O_WRONLY);
-      const uint64_t begin = checkpoint->files()[0].header_bytes;
-      const uint64_t size = checkpoint->files()[0].bytes.size() - begin;
+      const uint64_t begin = checkpoint.files()[0].header_bytes;
+      const uint64_t size = checkpoint.files()[0].bytes.size() - begin;
       for (uint64_t i = 0; !stop; ++i) {
         const uint8_t byte = uint8_t(i);
         const auto at = off_t(begin + i * 2654435761u % size);
@@ -295,7 +270,7 @@ TEST_F(CheckpointSourceTest, AWriterThatNeverStops) {
       const auto report = publisher.publish(tensors);
       if (!report.ok()) {  // only cut tensors are read twice
         EXPECT_TRUE(cut);
-        EXPECT_TRUE(is_failure(report.status(), Code::kIo, "changed while it was read"));
+        EXPECT_FAILS(report, Code::kIo, "changed while it was read");
       }
     }
     stop = true;

@@ -1,7 +1,6 @@
 // The trainer's side: what a chain holds after every publish, and after every failure of one.
 #include "deltawire/publisher.h"
 
-#include <gtest/gtest.h>
 #include <signal.h>
 
 #include "base/process.h"
@@ -14,8 +13,6 @@
 namespace deltawire::testing {
 namespace {
 
-namespace fs = std::filesystem;
-
 class PublisherTest : public ::testing::Test {
  protected:
   std::shared_ptr<HookedStore> store = std::make_shared<HookedStore>();
@@ -24,15 +21,12 @@ class PublisherTest : public ::testing::Test {
   Publisher open(PublishOptions options = {}) {
     options.schema_change = true;
     options.limits.threads = 2;
-    auto publisher = Publisher::open(store, options);
-    EXPECT_TRUE(publisher.ok()) << publisher.status().to_string();
-    return std::move(*publisher);
+    return must(Publisher::open(store, options));
   }
   PublishReport publish(Publisher* publisher) {
-    auto report = publisher->publish(model.views());
-    EXPECT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(report->warnings.empty());
-    return std::move(*report);
+    auto report = must(publisher->publish(model.views()));
+    EXPECT_TRUE(report.warnings.empty());
+    return report;
   }
   Manifest manifest(uint64_t version) {
     return Chain::open(store, {})->version(version).value().manifest;
@@ -95,10 +89,9 @@ TEST_F(PublisherTest, WhatTheCallerCallsUnchangedIsNotCompared) {
   published.tensors[0] = model.tensors[0];
   auto tensors = model.views();
   for (size_t i = 1; i < tensors.size(); ++i) tensors[i].unchanged = true;
-  const auto report = publisher.publish(tensors);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->num_changed_tensors, 1);
-  EXPECT_EQ(report->num_elements, manifest(1).elements);
+  const auto report = must(publisher.publish(tensors));
+  EXPECT_EQ(report.num_changed_tensors, 1);
+  EXPECT_EQ(report.num_elements, manifest(1).elements);
   EXPECT_TRUE(holds(store, 1, published));
   // What the last version does not have cannot be what it has.
   model.tensors.push_back(make_tensor("zz.new", DType::kF32, {4}, 8));
@@ -153,9 +146,7 @@ TEST_F(PublisherTest, DenseChangesArePublishedWholeAndSayWhy) {
 }
 
 TEST_F(PublisherTest, FullModeStoresEveryVersionWhole) {
-  PublishOptions options;
-  options.anchors = OnlyAnchors{};
-  Publisher publisher = open(options);
+  Publisher publisher = open({.anchors = OnlyAnchors{}});
   publish(&publisher);
   model.step();
   const PublishReport report = publish(&publisher);
@@ -208,9 +199,7 @@ TEST_F(PublisherTest, LargeTensorsAreEncodedInBoxes) {
 TEST_F(PublisherTest, EveryCodec) {
   for (const char* codec : {"tight", "gaps", "adaptive", "raw"}) {
     store = std::make_shared<HookedStore>();
-    PublishOptions options;
-    options.codec = codec;
-    Publisher publisher = open(options);
+    Publisher publisher = open({.codec = codec});
     publish(&publisher);
     model.step();
     publish(&publisher);
@@ -222,8 +211,7 @@ TEST_F(PublisherTest, EveryCodec) {
 // ---- anchors
 
 TEST_F(PublisherTest, EveryNthVersionIsStoredWholeToo) {
-  PublishOptions options;
-  options.anchors = Anchors{.every = 3, .by_bytes = false};
+  PublishOptions options{.anchors = Anchors{.every = 3, .by_bytes = false}};
   std::optional<Publisher> publisher = open(options);
   std::vector<bool> anchored;
   for (uint64_t version = 0; version <= 7; ++version) {
@@ -252,28 +240,24 @@ TEST_F(PublisherTest, AnAnchorIsMadeWhenTheDeltasHaveOutgrownTheLast) {
     since = 0;
     // A late joiner begins there: the chain before it is not needed.
     const auto chain = Chain::open(store, {});
-    const auto plan = plan_catch_up(*chain, {}, report.version);
-    ASSERT_TRUE(plan.ok());
-    EXPECT_EQ(plan->hops.size(), 1);
+    const auto plan = must(plan_catch_up(*chain, {}, report.version));
+    EXPECT_EQ(plan.hops.size(), 1);
     EXPECT_TRUE(holds(store, report.version, model));
   }
   EXPECT_GT(anchors, 1);
 }
 
 TEST_F(PublisherTest, AnAnchorThatFailsIsAWarningAndStillDue) {
-  PublishOptions options;
-  options.anchors = Anchors{.every = 1};
-  Publisher publisher = open(options);
+  Publisher publisher = open({.anchors = Anchors{.every = 1}});
   publish(&publisher);
   model.step();
   store->before_put = [](std::string_view name) {
     return name.starts_with(kFullPrefix) ? io_error("disk full") : Status();
   };
-  const auto report = publisher.publish(model.views());
-  ASSERT_TRUE(report.ok());
-  EXPECT_FALSE(report->anchored);
-  ASSERT_EQ(report->warnings.size(), 1);
-  EXPECT_NE(report->warnings[0].find("disk full"), std::string::npos);
+  const auto report = must(publisher.publish(model.views()));
+  EXPECT_FALSE(report.anchored);
+  ASSERT_EQ(report.warnings.size(), 1);
+  EXPECT_TRUE(contains(report.warnings[0], "disk full"));
   EXPECT_TRUE(holds(store, 1, model));
   store->before_put = nullptr;
   model.step();
@@ -284,13 +268,11 @@ TEST_F(PublisherTest, AnAnchorThatFailsIsAWarningAndStillDue) {
 
 // Fails the n-th put of the second publish, for every n there is.
 TEST_F(PublisherTest, AnyFailedPutLeavesTheChainAsItWasAndTheNextPublishCarriesEverything) {
-  PublishOptions options;
-  options.part_bytes = 200;
   for (int fail_at = 0;; ++fail_at) {
     ASSERT_LT(fail_at, 100);
     store = std::make_shared<HookedStore>();
     model = Model::make();
-    Publisher publisher = open(options);
+    Publisher publisher = open({.part_bytes = 200});
     publish(&publisher);
     const std::vector<std::string> before = objects_of(*store, "");
     Model first = model;
@@ -302,7 +284,7 @@ TEST_F(PublisherTest, AnyFailedPutLeavesTheChainAsItWasAndTheNextPublishCarriesE
     const auto report = publisher.publish(model.views());
     store->before_put = nullptr;
     if (report.ok()) break;  // past the last put that matters
-    EXPECT_TRUE(is_failure(report.status(), Code::kIo, "put of "));
+    EXPECT_FAILS(report, Code::kIo, "put of ");
     EXPECT_EQ(head_of(store), 0);
     EXPECT_TRUE(holds(store, 0, first));
     model.step();
@@ -316,9 +298,7 @@ TEST_F(PublisherTest, WhatWasPutForAFailedVersionIsTakenBack) {
   publish(&publisher);
   const std::vector<std::string> before = objects_of(*store, "");
   model.step();
-  PublishOptions options;
-  options.hook_before_commit.command = "exit 1";
-  publisher = open(options);
+  publisher = open({.hook_before_commit = {.command = "exit 1"}});
   EXPECT_FALSE(publisher.publish(model.views()).ok());
   EXPECT_EQ(objects_of(*store, ""), before);
 }
@@ -359,7 +339,7 @@ TEST_F(PublisherTest, ACommitThatMayYetAppearIsLookedForNextTime) {
       return unavailable("no answer");
     };
     const auto report = publisher.publish(model.views());
-    EXPECT_TRUE(is_failure(report.status(), Code::kUnavailable, "may or may not"));
+    EXPECT_FAILS(report, Code::kUnavailable, "may or may not");
     store->before_put = store->after_put = store->before_get = nullptr;
     EXPECT_EQ(head_of(store), appears ? 1 : 0);
     model.step();
@@ -381,7 +361,7 @@ TEST_F(PublisherTest, OfTwoPublishersOneWinsAndTheOtherHearsWho) {
   const Model of_a = model;
   model.step();
   const auto late = b.publish(model.views());
-  EXPECT_TRUE(is_failure(late.status(), Code::kConflict, "version 1", process_name()));
+  EXPECT_FAILS(late, Code::kConflict, "version 1", process_name());
   // Also when the other commits while this one works.
   Publisher c = open();
   bool once = true;
@@ -394,7 +374,7 @@ TEST_F(PublisherTest, OfTwoPublishersOneWinsAndTheOtherHearsWho) {
     }
     return {};
   };
-  EXPECT_TRUE(is_failure(c.publish(model.views()).status(), Code::kConflict, "version 2"));
+  EXPECT_FAILS(c.publish(model.views()), Code::kConflict, "version 2");
   store->before_put = nullptr;
   EXPECT_TRUE(holds(store, 1, of_a));
   // Opened again it goes on from what the winner left.
@@ -405,10 +385,8 @@ TEST_F(PublisherTest, OfTwoPublishersOneWinsAndTheOtherHearsWho) {
 
 TEST_F(PublisherTest, StoresWithoutConditionalPutWantASingleWriter) {
   store->can.put_if_absent = false;
-  EXPECT_TRUE(is_failure(Publisher::open(store).status(), Code::kUnsupported, "single_writer"));
-  PublishOptions options;
-  options.single_writer = true;
-  Publisher publisher = open(options);
+  EXPECT_FAILS(Publisher::open(store), Code::kUnsupported, "single_writer");
+  Publisher publisher = open({.single_writer = true});
   publish(&publisher);
   model.step();
   publish(&publisher);
@@ -419,7 +397,7 @@ TEST_F(PublisherTest, BadTensorsAreRefusedByName) {
   Publisher publisher = open();
   const auto refused = [&](const std::vector<PublishTensor>& tensors, const char* phrase) {
     const auto report = publisher.publish(tensors);
-    EXPECT_TRUE(is_failure(report.status(), Code::kInvalidArgument, phrase));
+    EXPECT_FAILS(report, Code::kInvalidArgument, phrase);
     EXPECT_EQ(head_of(store), std::nullopt);
   };
   refused({}, "no tensors");
@@ -444,8 +422,7 @@ TEST_F(PublisherTest, BadOptionsAreRefused) {
   const auto refused = [&](const std::function<void(PublishOptions*)>& spoil, const char* phrase) {
     PublishOptions options;
     spoil(&options);
-    EXPECT_TRUE(
-        is_failure(Publisher::open(store, options).status(), Code::kInvalidArgument, phrase));
+    EXPECT_FAILS(Publisher::open(store, options), Code::kInvalidArgument, phrase);
   };
   refused([](PublishOptions* o) { o->codec = "zip"; }, "\"zip\" is not known");
   refused([](PublishOptions* o) { o->part_bytes = 0; }, "a part must have a size");
@@ -457,19 +434,18 @@ TEST_F(PublisherTest, BadOptionsAreRefused) {
 // What the types do not rule out.
 TEST_F(PublisherTest, OptionsThatDoNotGoTogetherAreRefused) {
   const TempFolder folder;
-  PublishOptions options;
-  options.snapshot = SnapshotInFolder{};
-  EXPECT_TRUE(is_failure(Publisher::open(store, options).status(), Code::kInvalidArgument,
-                         "the snapshot's folder has no name"));
+  PublishOptions options{.snapshot = SnapshotInFolder{}};
+  EXPECT_FAILS(Publisher::open(store, options), Code::kInvalidArgument,
+               "the snapshot's folder has no name");
   options.snapshot = SnapshotInFolder{folder.path()};
   options.ranks.world = 2;
-  EXPECT_TRUE(is_failure(Publisher::open(store, options).status(), Code::kInvalidArgument, "ranks",
-                         "in memory, not in a folder"));
+  EXPECT_FAILS(Publisher::open(store, options), Code::kInvalidArgument, "ranks",
+               "in memory, not in a folder");
   options = {};
   options.snapshot = SnapshotInMemory{.pinned = true};
   options.anchors = OnlyAnchors{};
-  EXPECT_TRUE(is_failure(Publisher::open(store, options).status(), Code::kInvalidArgument,
-                         "every version is stored whole", "no snapshot"));
+  EXPECT_FAILS(Publisher::open(store, options), Code::kInvalidArgument,
+               "every version is stored whole", "no snapshot");
   options.anchors = Anchors{.every = 5};
   EXPECT_TRUE(Publisher::open(store, options).ok());
 }
@@ -483,7 +459,7 @@ TEST_F(PublisherTest, CancelledItLeavesNothing) {
   const std::vector<std::string> before = objects_of(*store, "");
   model.step();
   stop = true;
-  EXPECT_TRUE(is_failure(publisher.publish(model.views()).status(), Code::kCancelled));
+  EXPECT_FAILS(publisher.publish(model.views()), Code::kCancelled);
   EXPECT_EQ(objects_of(*store, ""), before);
   stop = false;
   EXPECT_EQ(publish(&publisher).version, 1);
@@ -494,10 +470,10 @@ TEST_F(PublisherTest, CancelledItLeavesNothing) {
 
 TEST_F(PublisherTest, TheHookRunsWhenAllPartsAreInAndBeforeTheCommit) {
   TempFolder folder;
-  PublishOptions options;
-  options.hook_before_commit.command =
-      "echo $DELTAWIRE_VERSION $DELTAWIRE_STORE $DELTAWIRE_RUN >> " +
-      (folder.path() / "log").string();
+  PublishOptions options{
+      .hook_before_commit = {.command =
+                                 "echo $DELTAWIRE_VERSION $DELTAWIRE_STORE $DELTAWIRE_RUN >> " +
+                                 (folder.path() / "log").string()}};
   Publisher publisher = open(options);
   const std::string run = publish(&publisher).run;
   store->before_put = [&](std::string_view name) {
@@ -519,14 +495,13 @@ TEST_F(PublisherTest, AHookThatFailsOrHangsAbortsThePublish) {
   }
   const std::vector<std::string> before = objects_of(*store, "");
   model.step();
-  PublishOptions options;
-  options.hook_before_commit.command = "exit 3";
-  EXPECT_TRUE(is_failure(open(options).publish(model.views()).status(), Code::kCancelled,
-                         "hook before the commit of version 1", "3"));
+  PublishOptions options{.hook_before_commit = {.command = "exit 3"}};
+  EXPECT_FAILS(open(options).publish(model.views()), Code::kCancelled,
+               "hook before the commit of version 1", "3");
   options.hook_before_commit.command = "sleep 60";
   options.hook_before_commit.timeout_seconds = 0.1;
-  EXPECT_TRUE(is_failure(open(options).publish(model.views()).status(), Code::kUnavailable,
-                         "hook before the commit of version 1"));
+  EXPECT_FAILS(open(options).publish(model.views()), Code::kUnavailable,
+               "hook before the commit of version 1");
   EXPECT_EQ(objects_of(*store, ""), before);
   Publisher publisher = open();
   EXPECT_EQ(publish(&publisher).version, 1);
@@ -542,14 +517,13 @@ TEST_F(PublisherTest, AHookIsEndedOnRequestAndNothingIsCommitted) {
   TempFolder folder;
   const auto started = folder.path() / "started";
   PublishOptions options;
-  options.progress = [&](uint64_t, uint64_t) { return !std::filesystem::exists(started); };
+  options.progress = [&](uint64_t, uint64_t) { return !fs::exists(started); };
   // One that goes on, and one that ends at the very moment.
   for (const std::string then : {"; sleep 600", ""}) {
-    std::filesystem::remove(started);
+    fs::remove(started);
     options.hook_before_commit.command = "touch " + started.string() + then;
-    EXPECT_TRUE(is_failure(open(options).publish(model.views()).status(), Code::kCancelled,
-                           "hook before the commit of version 1", "on request",
-                           "nothing was committed"));
+    EXPECT_FAILS(open(options).publish(model.views()), Code::kCancelled,
+                 "hook before the commit of version 1", "on request", "nothing was committed");
     EXPECT_EQ(objects_of(*store, ""), before);
   }
   Publisher publisher = open();
@@ -559,10 +533,9 @@ TEST_F(PublisherTest, AHookIsEndedOnRequestAndNothingIsCommitted) {
 // As some trainers have it: how a child ended is then not to be had from the kernel.
 TEST_F(PublisherTest, AHookIsHeardWhereSigchldIsIgnored) {
   const auto before = ::signal(SIGCHLD, SIG_IGN);
-  PublishOptions options;
-  options.hook_before_commit.command = "exit 3";
-  EXPECT_TRUE(is_failure(open(options).publish(model.views()).status(), Code::kCancelled,
-                         "hook before the commit of version 0", "status 3"));
+  PublishOptions options{.hook_before_commit = {.command = "exit 3"}};
+  EXPECT_FAILS(open(options).publish(model.views()), Code::kCancelled,
+               "hook before the commit of version 0", "status 3");
   options.hook_before_commit.command = "exit 0";
   Publisher publisher = open(options);
   EXPECT_EQ(publish(&publisher).version, 0);
@@ -579,14 +552,10 @@ TEST_F(PublisherTest, CheckpointsAreStoredAsTheyAre) {
   const Model first = model;
   model.step();
   testing::write_sharded(folder.path() / "b", model.tensors, 3);
-  PublishOptions options;
-  options.plain_files = true;
-  auto publisher = Publisher::open(directory, options);
-  ASSERT_TRUE(publisher.ok());
-  ASSERT_TRUE(publisher->publish_checkpoint(folder.path() / "a").ok());
-  const auto report = publisher->publish_checkpoint(folder.path() / "b");
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->full);
+  auto publisher = must(Publisher::open(directory, {.plain_files = true}));
+  ASSERT_TRUE(publisher.publish_checkpoint(folder.path() / "a").ok());
+  const auto report = must(publisher.publish_checkpoint(folder.path() / "b"));
+  EXPECT_FALSE(report.full);
   EXPECT_TRUE(holds(directory, 0, first));
   EXPECT_TRUE(holds(directory, 1, model));
   size_t files = 0;
@@ -595,8 +564,7 @@ TEST_F(PublisherTest, CheckpointsAreStoredAsTheyAre) {
     ++files;
   }
   EXPECT_EQ(files, 4);  // two shards, index, config
-  EXPECT_TRUE(is_failure(publisher->publish_checkpoint(folder.path() / "missing").status(),
-                         Code::kNotFound, "missing"));
+  EXPECT_FAILS(publisher.publish_checkpoint(folder.path() / "missing"), Code::kNotFound, "missing");
 }
 
 }  // namespace

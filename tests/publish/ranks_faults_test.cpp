@@ -1,10 +1,6 @@
 // Everything that can go wrong while three ranks publish a version, one thing at a time: each call
 // of each rank to the store or to its group fails before or after it has had its effect, takes
 // effect late, or is the last that the rank ever makes. The ranks are real publishers.
-#include <gtest/gtest.h>
-
-#include <mutex>
-#include <thread>
 
 #include "chain/names.h"
 #include "store/bodies.h"
@@ -142,9 +138,7 @@ class Trainer {
     for (unsigned rank = 0; rank < kWorld; ++rank) {
       calls_.push_back(std::make_unique<Calls>());
       stores_.push_back(std::make_shared<FaultyStore>(store_, calls_[rank].get()));
-      PublishOptions options;
-      options.limits.threads = 1;
-      options.ranks = group_->ranks(rank);
+      PublishOptions options{.ranks = group_->ranks(rank), .limits = {.threads = 1}};
       options.ranks.all_gather = [this, rank,
                                   gather = options.ranks.all_gather](std::string_view mine) {
         const auto met = calls_[rank]->met();
@@ -266,8 +260,7 @@ void RanksUnderFaults::check(unsigned rank, size_t at, Fault fault) {
     EXPECT_EQ(result.status().code(), Code::kUnavailable) << result.status().to_string();
     if (in_group || calls.ended() || one == rank) continue;
     const std::string name = "rank " + std::to_string(rank) + " (";
-    EXPECT_NE(result.status().message().find(name), std::string::npos)
-        << result.status().to_string();
+    EXPECT_TRUE(contains(result.status().message(), name)) << result.status().to_string();
   }
   // A fault that only the store knows of is a failure of all, or of none; the one exception is a
   // rank that cannot read what rank 0 has committed.

@@ -1,8 +1,6 @@
 // What ranks tell each other, and what an exchange makes of it.
 #include "publish/ranks.h"
 
-#include <gtest/gtest.h>
-
 #include <future>
 
 #include "support/thread_group.h"
@@ -28,31 +26,28 @@ RankReport a_report() {
 
 TEST(RankMessages, RoundTrip) {
   for (const RankReport& report : {a_report(), RankReport{"schema", 0, {}, {}}}) {
-    const auto parsed = parse_report(to_text(report));
-    ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
-    EXPECT_EQ(to_text(*parsed), to_text(report));
-    EXPECT_EQ(parsed->needs_full, report.needs_full);
-    EXPECT_EQ(parsed->record.parts, report.record.parts);
-    EXPECT_EQ(parsed->boxes.blocks, report.boxes.blocks);
-    ASSERT_EQ(parsed->record.pieces.size(), report.record.pieces.size());
+    const auto parsed = must(parse_report(to_text(report)));
+    EXPECT_EQ(to_text(parsed), to_text(report));
+    EXPECT_EQ(parsed.needs_full, report.needs_full);
+    EXPECT_EQ(parsed.record.parts, report.record.parts);
+    EXPECT_EQ(parsed.boxes.blocks, report.boxes.blocks);
+    ASSERT_EQ(parsed.record.pieces.size(), report.record.pieces.size());
     for (size_t i = 0; i < report.record.pieces.size(); ++i) {
-      EXPECT_EQ(parsed->record.pieces[i].box, report.record.pieces[i].box);
-      EXPECT_EQ(parsed->record.pieces[i].sums, report.record.pieces[i].sums);
+      EXPECT_EQ(parsed.record.pieces[i].box, report.record.pieces[i].box);
+      EXPECT_EQ(parsed.record.pieces[i].sums, report.record.pieces[i].sums);
     }
   }
   const Digest sha = digest_of(DigestKind::kSha256, {});
   for (const RankBegin& begin : {RankBegin{std::string(32, 'a'), "0123", {}, {}, "seed"},
                                  RankBegin{std::string(32, 'a'), "0123", 7, sha, ""}}) {
-    const auto parsed = parse_begin(to_text(begin));
-    ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
-    EXPECT_EQ(to_text(*parsed), to_text(begin));
-    EXPECT_EQ(parsed->base, begin.base);
+    const auto parsed = must(parse_begin(to_text(begin)));
+    EXPECT_EQ(to_text(parsed), to_text(begin));
+    EXPECT_EQ(parsed.base, begin.base);
   }
   for (const RankOutcome& outcome : {RankOutcome{"dense", {}}, RankOutcome{"", sha}}) {
-    const auto parsed = parse_outcome(to_text(outcome));
-    ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
-    EXPECT_EQ(parsed->full_reason, outcome.full_reason);
-    EXPECT_EQ(parsed->committed, outcome.committed);
+    const auto parsed = must(parse_outcome(to_text(outcome)));
+    EXPECT_EQ(parsed.full_reason, outcome.full_reason);
+    EXPECT_EQ(parsed.committed, outcome.committed);
   }
 }
 
@@ -77,8 +72,7 @@ TEST(RankMessages, AReportThatCannotBeIsRefused) {
   for (const Defect& defect : defects) {
     RankReport report = a_report();
     defect.make(&report);
-    EXPECT_TRUE(is_failure(parse_report(to_text(report)).status(), defect.code, defect.phrase))
-        << defect.name;
+    EXPECT_FAILS(parse_report(to_text(report)), defect.code, defect.phrase) << defect.name;
   }
   EXPECT_FALSE(parse_report(to_text(RankOutcome{})).ok());
 }
@@ -124,7 +118,7 @@ TEST(RankExchanges, AFailureIsThatOfAllWithItsCode) {
   const auto heard = exchange({{"begin", std::string("a")},
                                {"begin", io_error("disk full")},
                                {"begin", conflict("was first")}});
-  EXPECT_TRUE(is_failure(heard[0].first.status(), Code::kIo, "rank 1 (", ") failed: disk full"));
+  EXPECT_FAILS(heard[0].first, Code::kIo, "rank 1 (", ") failed: disk full");
   EXPECT_EQ(heard[1].first.status().message(), "disk full");
   EXPECT_EQ(heard[2].first.status().message(), "was first");
   for (const auto& [bodies, known] : heard) EXPECT_TRUE(known);
@@ -135,14 +129,13 @@ TEST(RankExchanges, RanksThatAreElsewhereAreNamed) {
                                                {"begin", std::string("b")},
                                                {"delta", std::string("c")}})) {
     EXPECT_TRUE(known);
-    EXPECT_TRUE(is_failure(bodies.status(), Code::kInvalidArgument, "rank 0 is at \"begin\"",
-                           "rank 2 at \"delta\""));
+    EXPECT_FAILS(bodies, Code::kInvalidArgument, "rank 0 is at \"begin\"", "rank 2 at \"delta\"");
   }
   for (const auto& [bodies, known] : exchange(
            {{"begin", std::string("a")}, {"begin", std::string("b")}, {"begin", std::string("c")}},
            {7, 8, 7})) {
-    EXPECT_TRUE(is_failure(bodies.status(), Code::kInvalidArgument,
-                           "rank 0 is at \"step 7, begin\"", "rank 1 at \"step 8, begin\""));
+    EXPECT_FAILS(bodies, Code::kInvalidArgument, "rank 0 is at \"step 7, begin\"",
+                 "rank 1 at \"step 8, begin\"");
   }
 }
 
@@ -151,8 +144,8 @@ TEST(RankExchanges, WhatIsNoMessageIsRefused) {
     const Ranks ranks{0, 2, [texts](std::string_view) -> Bodies { return texts; }};
     return RankExchange(ranks, {}).exchange("begin", std::string()).status();
   };
-  EXPECT_TRUE(is_failure(said({"x", "y"}), Code::kCorruption, "message of rank 0"));
-  EXPECT_TRUE(is_failure(said({"x"}), Code::kInternal, "1 messages of 2 ranks"));
+  EXPECT_FAILS(said({"x", "y"}), Code::kCorruption, "message of rank 0");
+  EXPECT_FAILS(said({"x"}), Code::kInternal, "1 messages of 2 ranks");
 }
 
 TEST(RankBoxes, ASealIsOfWhatWasPut) {
@@ -177,19 +170,18 @@ TEST(RankBoxes, ASealIsOfWhatWasPut) {
     SealingBody sealing(body, pieces);
     const uint64_t half = in_order ? 0 : 1000;  // begins in the middle
     ASSERT_TRUE(sealing.read(half, MutableBytes(out).subspan(half)).ok());
-    const auto seal = sealing.seal();
-    ASSERT_TRUE(seal.ok()) << seal.status().to_string();
-    ASSERT_EQ(seal->blocks.size(), 3);
+    const auto seal = must(sealing.seal());
+    ASSERT_EQ(seal.blocks.size(), 3);
     for (size_t i = 0; i < 3; ++i) {
       const size_t begin = i * kBoxesBlockBytes;
       const size_t size = std::min<size_t>(kBoxesBlockBytes, all.size() - begin);
-      EXPECT_EQ(seal->blocks[i], digest_of(DigestKind::kSha256, Bytes(all).subspan(begin, size)));
+      EXPECT_EQ(seal.blocks[i], digest_of(DigestKind::kSha256, Bytes(all).subspan(begin, size)));
     }
   }
   all[first.size() + 5] = 9;
   SealingBody sealing(body, pieces);
   ASSERT_TRUE(sealing.read(0, out).ok());
-  EXPECT_TRUE(is_failure(sealing.seal().status(), Code::kIo, "\"second\"", "changed while"));
+  EXPECT_FAILS(sealing.seal(), Code::kIo, "\"second\"", "changed while");
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include "publish/rounding.h"
 
 #include <bit>
-#include <random>
 
 #include "kernels/bf16.h"
 #include "kernels/f16.h"
@@ -122,10 +121,8 @@ TEST_F(RoundedPublisherTest, VersionsAreThoseOfARoundedCopy) {
   TempFolder folder;
   for (const bool on_disk : {false, true}) {
     store_ = std::make_shared<HookedStore>();
-    PublishOptions how;
-    how.schema_change = true;
-    how.limits.threads = 2;
-    how.limits.memory_bytes = uint64_t{32} << 20;
+    PublishOptions how{.limits = {.threads = 2, .memory_bytes = uint64_t{32} << 20},
+                       .schema_change = true};
     if (on_disk) how.snapshot = SnapshotInFolder{folder.path() / "snapshot"};
     Publisher publisher = Publisher::open(store_, how).value();
     for (uint64_t version = 0; version < 5; ++version) {
@@ -134,11 +131,10 @@ TEST_F(RoundedPublisherTest, VersionsAreThoseOfARoundedCopy) {
         ASSERT_TRUE(publisher.capture(views()).ok());
       }
       const Model expected = rounded();
-      const auto report = version == 4 ? publisher.finish() : publisher.publish(views());
-      ASSERT_TRUE(report.ok()) << report.status().to_string();
-      EXPECT_EQ(report->version, version);
-      EXPECT_EQ(report->full, version == 0) << report->reason;
-      EXPECT_TRUE(report->warnings.empty()) << report->warnings[0];
+      const auto report = must(version == 4 ? publisher.finish() : publisher.publish(views()));
+      EXPECT_EQ(report.version, version);
+      EXPECT_EQ(report.full, version == 0) << report.reason;
+      EXPECT_TRUE(report.warnings.empty()) << report.warnings[0];
       EXPECT_TRUE(holds(store_, version, expected));
       step();
     }
@@ -150,21 +146,20 @@ TEST_F(RoundedPublisherTest, WhatRoundsToTheSameIsNoChange) {
   Publisher publisher = Publisher::open(store_).value();
   ASSERT_TRUE(publisher.publish(views()).ok());
   masters_.tensors[0].bytes[400] ^= 1;  // the last bit of a master
-  const auto report = publisher.publish(views());
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->committed);
+  const auto report = must(publisher.publish(views()));
+  EXPECT_FALSE(report.committed);
 }
 
 TEST_F(RoundedPublisherTest, WhatCannotBeRoundedIsNamed) {
   Publisher publisher = Publisher::open(store_).value();
   std::vector<PublishTensor> tensors = views();
   tensors[0].view.dtype = DType::kI32;
-  EXPECT_TRUE(is_failure(publisher.publish(tensors).status(), Code::kInvalidArgument,
-                         "tensor \"embed\": F32 cannot be published as I32"));
+  EXPECT_FAILS(publisher.publish(tensors), Code::kInvalidArgument,
+               "tensor \"embed\": F32 cannot be published as I32");
   tensors = views();
   tensors[1].source = DType::kU32;
-  EXPECT_TRUE(is_failure(publisher.publish(tensors).status(), Code::kInvalidArgument,
-                         "tensor \"norm\": U32 cannot be published as BF16"));
+  EXPECT_FAILS(publisher.publish(tensors), Code::kInvalidArgument,
+               "tensor \"norm\": U32 cannot be published as BF16");
 }
 
 }  // namespace

@@ -1,11 +1,6 @@
 // Heartbeats of replicas that share a name: each keeps its own lease.
 #include "replica/beat.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <fstream>
-
 #include "base/log.h"
 #include "chain/names.h"
 #include "chain/retention.h"
@@ -25,11 +20,7 @@ class HeartbeatWriterTest : public ::testing::Test {
   }
   void TearDown() override { set_log_sink(LogLevel::kOff, {}); }
 
-  static Heartbeat fetching(uint64_t to) {
-    Heartbeat beat;
-    beat.lease = Lease{{}, to, 0};
-    return beat;
-  }
+  static Heartbeat fetching(uint64_t to) { return {.lease = Lease{{}, to, 0}}; }
   // What live leases name.
   std::vector<uint64_t> leases(int64_t now) {
     std::vector<uint64_t> to;
@@ -47,22 +38,21 @@ class HeartbeatWriterTest : public ::testing::Test {
 };
 
 TEST_F(HeartbeatWriterTest, AFolderThatIsGoneIsNotMadeAgain) {
-  for (const double rate : {0.0, 1e9}) {
+  for (const uint64_t rate : {0, 1'000'000'000}) {
     const TempFolder folder;
-    const std::filesystem::path path = folder.path() / "store";
-    StoreOptions options;
-    options.max_bytes_per_second = rate;
-    const std::shared_ptr<Store> disk = open_store(path.string(), options).value();
+    const fs::path path = folder.path() / "store";
+    const std::shared_ptr<Store> disk =
+        open_store(path.string(), {.max_bytes_per_second = rate}).value();
     ASSERT_TRUE(disk->put(kRunName, MemoryBody("{}")).ok());
     HeartbeatWriter writer(disk, "rollout", "id-a");
     EXPECT_TRUE(writer.write(fetching(1), now).ok());
-    std::filesystem::rename(path, folder.path() / "away");
+    fs::rename(path, folder.path() / "away");
     EXPECT_EQ(writer.write(fetching(2), now).code(), Code::kNotFound);
-    EXPECT_FALSE(std::filesystem::exists(path));
-    std::filesystem::create_directory(path);  // where it was mounted
+    EXPECT_FALSE(fs::exists(path));
+    fs::create_directory(path);  // where it was mounted
     EXPECT_EQ(writer.write(fetching(2), now).code(), Code::kNotFound);
-    EXPECT_TRUE(std::filesystem::is_empty(path));
-    std::filesystem::rename(folder.path() / "away", path);
+    EXPECT_TRUE(fs::is_empty(path));
+    fs::rename(folder.path() / "away", path);
     EXPECT_TRUE(writer.write(fetching(2), now).ok());
   }
 }

@@ -1,5 +1,4 @@
 // Versions side by side: readers of the old one never see a byte of the new one.
-#include <gtest/gtest.h>
 
 #include "deltawire/replica.h"
 #include "store/memory_store.h"
@@ -7,8 +6,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 class CopyOnWriteTest : public ::testing::Test {
  protected:
@@ -38,11 +35,10 @@ class CopyOnWriteTest : public ::testing::Test {
 
 TEST_F(CopyOnWriteTest, EveryVersionHasItsFolder) {
   for (uint64_t version = 0; version <= 4; ++version) {
-    const auto report = pull(version);
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_EQ(report->path, local() / ("v000000000" + std::to_string(version)));
+    const auto report = must(pull(version));
+    EXPECT_EQ(report.path, local() / ("v000000000" + std::to_string(version)));
     EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(version)));
-    EXPECT_EQ(fs::read_symlink(local() / "current"), report->path.filename());
+    EXPECT_EQ(fs::read_symlink(local() / "current"), report.path.filename());
     EXPECT_EQ(read_file(local() / "current/config.json"), "{}\n");
   }
   EXPECT_TRUE(is_identical(local() / "v0000000003", chain_.checkpoint(3)));
@@ -51,39 +47,35 @@ TEST_F(CopyOnWriteTest, EveryVersionHasItsFolder) {
 
 TEST_F(CopyOnWriteTest, AReaderKeepsWhatItOpened) {
   ASSERT_TRUE(pull(0).ok());
-  const auto reader = Checkpoint::open(local() / "current");
-  ASSERT_TRUE(reader.ok());
-  const std::string before = as_string(reader->find("a")->view.bytes);
+  const auto reader = must(Checkpoint::open(local() / "current"));
+  const std::string before = as_string(reader.find("a")->view.bytes);
   ASSERT_TRUE(pull(1).ok());
   ASSERT_TRUE(pull(4).ok());
   EXPECT_FALSE(fs::exists(local() / "v0000000000"));
-  EXPECT_EQ(as_string(reader->find("a")->view.bytes), before);
+  EXPECT_EQ(as_string(reader.find("a")->view.bytes), before);
 }
 
 TEST_F(CopyOnWriteTest, PrepareLeavesTheLinkAlone) {
-  auto replica = Replica::open(chain_.store(), local(), options_);
-  ASSERT_TRUE(replica.ok());
-  ASSERT_TRUE(replica->pull(1).ok());
-  ASSERT_TRUE(replica->prepare().ok());
+  auto replica = must(Replica::open(chain_.store(), local(), options_));
+  ASSERT_TRUE(replica.pull(1).ok());
+  ASSERT_TRUE(replica.prepare().ok());
   EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(1)));
-  ASSERT_TRUE(replica->commit().ok());
+  ASSERT_TRUE(replica.commit().ok());
   EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(4)));
 }
 
 TEST_F(CopyOnWriteTest, ADamagedVersionIsReplacedUnderItsName) {
   ASSERT_TRUE(pull().ok());
   std::ofstream(local() / "current/a-00001.safetensors") << "damage";
-  const auto report = pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
+  const auto report = must(pull());
+  EXPECT_TRUE(report.repaired);
   EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(4)));
 }
 
 TEST_F(CopyOnWriteTest, GoesBackToAVersionThatIsStillThere) {
   ASSERT_TRUE(pull(3).ok());
   ASSERT_TRUE(pull(4).ok());
-  const auto report = pull(3);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  must(pull(3));
   EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(3)));
   EXPECT_EQ(fs::read_symlink(local() / "current"), "v0000000003");
 }
@@ -93,9 +85,8 @@ TEST_F(CopyOnWriteTest, TensorsMayComeAndGo) {
   tensors_.erase(tensors_.begin());
   tensors_.push_back(make_tensor("c", DType::kBF16, {70}, 9));
   chain_.publish_delta(tensors_, "auto", 2);
-  const auto report = pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->repaired);
+  const auto report = must(pull());
+  EXPECT_FALSE(report.repaired);
   EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(5)));
   EXPECT_TRUE(is_identical(local() / "v0000000004", chain_.checkpoint(4)));
 }

@@ -1,12 +1,9 @@
 // kill -9 at every sync point of a pull: after the next open() the folder holds the old version or
 // the new one, and says which; nothing is left that a later pull could trip over.
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <set>
 
 #include "base/sync_point.h"
 #include "deltawire/replica.h"
@@ -16,12 +13,8 @@
 namespace deltawire::testing {
 namespace {
 
-namespace fs = std::filesystem;
-
 ReplicaOptions options(bool copy_on_write) {
-  ReplicaOptions made;
-  made.limits.threads = 2;
-  made.heartbeat = false;
+  ReplicaOptions made{.limits = {.threads = 2}, .heartbeat = false};
   if (copy_on_write) made.copy_on_write = CopyOnWrite{.keep = 1};
   return made;
 }
@@ -34,11 +27,10 @@ TEST(ReplicaCrashChild, DISABLED_Pulls) {
     return std::string(text == nullptr ? "" : text);
   };
   ASSERT_FALSE(argument("REPLICA_STORE").empty()) << "started by ReplicaCrashTest only";
-  auto replica = Replica::open(std::make_shared<DirectoryStore>(argument("REPLICA_STORE")),
-                               argument("REPLICA_LOCAL"), options(argument("REPLICA_COW") == "1"));
-  ASSERT_TRUE(replica.ok()) << replica.status().to_string();
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  auto replica =
+      must(Replica::open(std::make_shared<DirectoryStore>(argument("REPLICA_STORE")),
+                         argument("REPLICA_LOCAL"), options(argument("REPLICA_COW") == "1")));
+  must(replica.pull());
 }
 
 class ReplicaCrashTest : public ::testing::Test {
@@ -104,21 +96,19 @@ class ReplicaCrashTest : public ::testing::Test {
   }
 
   void expect_recovery(bool copy_on_write, std::optional<uint64_t> from) {
-    auto replica = Replica::open(chain_.store(), local(), options(copy_on_write));
-    ASSERT_TRUE(replica.ok()) << replica.status().to_string();
-    if (replica->state() && replica->state()->patching_to) {  // in motion, and it says so
-      EXPECT_EQ(replica->state()->patching_to, chain_.head());
-    } else if (replica->state()) {
-      const uint64_t version = replica->state()->version;
+    auto replica = must(Replica::open(chain_.store(), local(), options(copy_on_write)));
+    if (replica.state() && replica.state()->patching_to) {  // in motion, and it says so
+      EXPECT_EQ(replica.state()->patching_to, chain_.head());
+    } else if (replica.state()) {
+      const uint64_t version = replica.state()->version;
       EXPECT_TRUE(version == chain_.head() || version == from) << version;
       EXPECT_TRUE(
           is_identical(copy_on_write ? local() / "current" : local(), chain_.checkpoint(version)));
     } else {
       EXPECT_FALSE(from);
     }
-    const auto report = replica->pull();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_FALSE(report->repaired) << report->repair_reason;
+    const auto report = must(replica.pull());
+    EXPECT_FALSE(report.repaired) << report.repair_reason;
     EXPECT_TRUE(is_identical(copy_on_write ? local() / "current" : local(),
                              chain_.checkpoint(chain_.head())));
     expect_no_leftovers();
@@ -130,16 +120,14 @@ class ReplicaCrashTest : public ::testing::Test {
       EXPECT_TRUE(name == "lock" || name == "state.json") << name;
     }
     for (const auto& item : fs::recursive_directory_iterator(local())) {
-      EXPECT_EQ(item.path().string().find(".tmp"), std::string::npos) << item.path();
-      EXPECT_EQ(item.path().string().find(".new"), std::string::npos) << item.path();
+      EXPECT_FALSE(contains(item.path().string(), ".tmp")) << item.path();
+      EXPECT_FALSE(contains(item.path().string(), ".new")) << item.path();
     }
   }
 
   void pull(std::optional<uint64_t> version, bool copy_on_write = false) {
-    auto replica = Replica::open(chain_.store(), local(), options(copy_on_write));
-    ASSERT_TRUE(replica.ok()) << replica.status().to_string();
-    const auto report = replica->pull(version);
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    auto replica = must(Replica::open(chain_.store(), local(), options(copy_on_write)));
+    must(replica.pull(version));
   }
 
   TempFolder folder_;

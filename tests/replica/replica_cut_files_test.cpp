@@ -1,8 +1,5 @@
 // Local files that another process cuts short while a replica works on them: mended or an error,
 // never a fatal signal, and nothing is taken for a version that is not.
-#include <gtest/gtest.h>
-
-#include <mutex>
 
 #include "deltawire/replica.h"
 #include "replica/local_file.h"
@@ -12,8 +9,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 // Calls `act` once, before a part is read.
 class ActingStore final : public ForwardingStore {
@@ -44,18 +39,13 @@ class ReplicaCutFilesTest : public ::testing::Test {
   fs::path local() const { return folder_.path() / "local"; }
   fs::path weights() const { return local() / "model.safetensors"; }
   Result<Replica> open() {
-    ReplicaOptions options;
-    options.limits.threads = 2;
-    options.heartbeat = false;
-    return Replica::open(store_, local(), options);
+    return Replica::open(store_, local(), {.limits = {.threads = 2}, .heartbeat = false});
   }
   void cut() { fs::resize_file(weights(), 2000); }
   // Whatever it was, the next pull makes it good.
   void expect_mended() {
-    auto replica = open();
-    ASSERT_TRUE(replica.ok()) << replica.status().to_string();
-    const auto report = replica->pull();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    auto replica = must(open());
+    must(replica.pull());
     EXPECT_EQ(read_replica_state(local())->version, 1);
     EXPECT_TRUE(is_identical(weights(), chain_.checkpoint(1) / "model.safetensors"));
   }
@@ -93,12 +83,11 @@ TEST_F(ReplicaCutFilesTest, BetweenPrepareAndCommit) {
 TEST_F(ReplicaCutFilesTest, WhileItIsPatched) {
   auto replica = open();
   ASSERT_TRUE(replica.ok() && replica->pull(0).ok());
-  auto file = PatchedFile::open(weights());
-  ASSERT_TRUE(file.ok());
-  EXPECT_TRUE(file->check_whole().ok());
+  auto file = must(PatchedFile::open(weights()));
+  EXPECT_TRUE(file.check_whole().ok());
   cut();
-  file->bytes()[file->bytes().size() - 1] = 7;
-  EXPECT_TRUE(is_failure(file->sync(), Code::kIo, weights().string(), "cut short"));
+  file.bytes()[file.bytes().size() - 1] = 7;
+  EXPECT_FAILS(file.sync(), Code::kIo, weights().string(), "cut short");
 }
 
 }  // namespace

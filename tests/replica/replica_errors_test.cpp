@@ -1,7 +1,6 @@
 // What can be wrong with a store, a disk or a folder: each is found before a byte of the weights
 // changes, is named, and is repaired where an anchor can repair it.
 #include <grp.h>
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -19,8 +18,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 class ReplicaErrorsTest : public ::testing::Test {
  protected:
@@ -43,11 +40,7 @@ class ReplicaErrorsTest : public ::testing::Test {
   fs::path object(const PartRef& part) const { return folder_.path() / "store" / part.name; }
 
   static ReplicaOptions options(bool repair = true) {
-    ReplicaOptions made;
-    made.limits.threads = 2;
-    made.heartbeat = false;
-    made.repair = repair;
-    return made;
+    return {.limits = {.threads = 2}, .repair = repair, .heartbeat = false};
   }
   Result<PullReport> pull(std::optional<uint64_t> version = {},
                           const ReplicaOptions& how = options()) {
@@ -105,24 +98,22 @@ TEST_F(ReplicaErrorsTest, ADamagedStateIsFoundOutAgainFromTheFiles) {
     ASSERT_TRUE(pull(1).ok());
     const ReplicaState before = *read_replica_state(local());
     std::ofstream(state, std::ios::trunc) << damage;
-    EXPECT_TRUE(is_failure(pull({}, options(false)).status(), Code::kBaseMismatch, "state.json"));
+    EXPECT_FAILS(pull({}, options(false)), Code::kBaseMismatch, "state.json");
     EXPECT_TRUE(is_identical(weights(), chain_.checkpoint(1) / "model.safetensors"));
     // At the same version nothing is fetched, and the state is what it was.
-    const auto same = pull(1);
-    ASSERT_TRUE(same.ok()) << same.status().to_string();
-    EXPECT_TRUE(same->repaired);
-    EXPECT_NE(same->repair_reason.find("state.json"), std::string::npos) << same->repair_reason;
-    EXPECT_EQ(same->bytes, 0);
+    const auto same = must(pull(1));
+    EXPECT_TRUE(same.repaired);
+    EXPECT_TRUE(contains(same.repair_reason, "state.json"));
+    EXPECT_EQ(same.bytes, 0);
     expect_held(1);
     EXPECT_EQ(read_replica_state(local())->manifest, before.manifest);
     EXPECT_EQ(read_replica_state(local())->state, before.state);
     // And it goes on from there by deltas.
     std::ofstream(state, std::ios::trunc) << damage;
-    const auto next = pull();
-    ASSERT_TRUE(next.ok()) << next.status().to_string();
-    EXPECT_TRUE(next->repaired);
-    EXPECT_EQ(next->from, 1);
-    EXPECT_EQ(next->num_hops, 2);
+    const auto next = must(pull());
+    EXPECT_TRUE(next.repaired);
+    EXPECT_EQ(next.from, 1);
+    EXPECT_EQ(next.num_hops, 2);
     expect_held(3);
     EXPECT_TRUE(fs::exists(local() / "config.json"));
   }
@@ -133,10 +124,9 @@ TEST_F(ReplicaErrorsTest, ADamagedStateOfDamagedFilesIsRepairedFromAWholeVersion
   ASSERT_TRUE(pull(1).ok());
   edit("still");
   std::ofstream(local() / ".deltawire/state.json", std::ios::trunc) << "garbage";
-  const auto report = pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
-  EXPECT_EQ(report->num_hops, 3);
+  const auto report = must(pull());
+  EXPECT_TRUE(report.repaired);
+  EXPECT_EQ(report.num_hops, 3);
   expect_held(2);
 }
 
@@ -146,11 +136,10 @@ TEST_F(ReplicaErrorsTest, ADamagedStateOfVersionsSideBySideIsFoundOutAgain) {
   how.copy_on_write = CopyOnWrite{};
   ASSERT_TRUE(pull(1, how).ok());
   std::ofstream(local() / ".deltawire/state.json", std::ios::trunc) << "garbage";
-  EXPECT_TRUE(is_failure(pull().status(), Code::kInvalidArgument, "copy-on-write"));
-  const auto report = pull({}, how);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
-  EXPECT_EQ(report->num_hops, 2);
+  EXPECT_FAILS(pull(), Code::kInvalidArgument, "copy-on-write");
+  const auto report = must(pull({}, how));
+  EXPECT_TRUE(report.repaired);
+  EXPECT_EQ(report.num_hops, 2);
   EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(3)));
   EXPECT_TRUE(fs::exists(local() / "current/config.json"));
 }
@@ -162,13 +151,12 @@ TEST_F(ReplicaErrorsTest, AHandEditedTensorIsNamedAndRepaired) {
     ASSERT_TRUE(pull(0).ok());
     edit(tensor);
     const std::string edited = read_file(weights());
-    EXPECT_TRUE(is_failure(pull({}, options(false)).status(), Code::kBaseMismatch,
-                           weights().string(), std::string("\"") + tensor + "\"", "expected"));
+    EXPECT_FAILS(pull({}, options(false)), Code::kBaseMismatch, weights().string(),
+                 std::string("\"") + tensor + "\"", "expected");
     EXPECT_EQ(read_file(weights()), edited);
-    const auto report = pull();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(report->repaired);
-    EXPECT_NE(report->repair_reason.find(tensor), std::string::npos) << report->repair_reason;
+    const auto report = must(pull());
+    EXPECT_TRUE(report.repaired);
+    EXPECT_TRUE(contains(report.repair_reason, tensor));
     expect_held(1);
   }
 }
@@ -177,10 +165,9 @@ TEST_F(ReplicaErrorsTest, AnEditIsFoundWithoutANewVersionToo) {
   publish(1);
   ASSERT_TRUE(pull().ok());
   edit("still");
-  EXPECT_TRUE(is_failure(pull({}, options(false)).status(), Code::kBaseMismatch, "\"still\""));
-  const auto report = pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
+  EXPECT_FAILS(pull({}, options(false)), Code::kBaseMismatch, "\"still\"");
+  const auto report = must(pull());
+  EXPECT_TRUE(report.repaired);
   expect_held(1);
 }
 
@@ -190,9 +177,8 @@ TEST_F(ReplicaErrorsTest, AFileThatWasOnlyTouchedIsFine) {
   const std::string bytes = read_file(weights());
   fs::remove(weights());
   std::ofstream(weights(), std::ios::binary) << bytes;
-  const auto report = pull({}, options(false));
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->changed);
+  const auto report = must(pull({}, options(false)));
+  EXPECT_FALSE(report.changed);
   const LocalState state = **read_local_state(local() / ".deltawire/state.json");
   EXPECT_EQ(state.weights.at("model.safetensors"), *stamp_of(weights()));
 }
@@ -205,9 +191,8 @@ TEST_F(ReplicaErrorsTest, SilentDamageIsFoundByVerifying) {
   EXPECT_FALSE(pull()->changed);
   ReplicaOptions how = options();
   how.verify_all = true;
-  const auto report = pull({}, how);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
+  const auto report = must(pull({}, how));
+  EXPECT_TRUE(report.repaired);
   expect_held(1);
 }
 
@@ -217,7 +202,7 @@ TEST_F(ReplicaErrorsTest, SilentDamageOfAPatchedTensorIsFoundAnyway) {
   ASSERT_TRUE(pull(0).ok());
   edit("z");
   hide_edit();
-  EXPECT_TRUE(is_failure(pull({}, options(false)).status(), Code::kBaseMismatch, "\"z\""));
+  EXPECT_FAILS(pull({}, options(false)), Code::kBaseMismatch, "\"z\"");
   ASSERT_TRUE(pull().ok());
   expect_held(1);
 }
@@ -235,11 +220,9 @@ TEST_F(ReplicaErrorsTest, AFileThatIsMissingCutShortOrAnotherIsRepaired) {
     fs::remove_all(local());
     ASSERT_TRUE(pull(0).ok());
     damage();
-    EXPECT_TRUE(
-        is_failure(pull({}, options(false)).status(), Code::kBaseMismatch, "model.safetensors"));
-    const auto report = pull();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(report->repaired);
+    EXPECT_FAILS(pull({}, options(false)), Code::kBaseMismatch, "model.safetensors");
+    const auto report = must(pull());
+    EXPECT_TRUE(report.repaired);
     expect_held(1);
   }
 }
@@ -249,8 +232,8 @@ TEST_F(ReplicaErrorsTest, AnotherRunIsNeverRepaired) {
   ASSERT_TRUE(pull().ok());
   TestChain other(std::make_shared<MemoryStore>("other"));
   other.publish_full(tensors_);
-  EXPECT_TRUE(is_failure(pull_from(other.store()).status(), Code::kBaseMismatch,
-                         chain_.chain().run(), other.chain().run()));
+  EXPECT_FAILS(pull_from(other.store()), Code::kBaseMismatch, chain_.chain().run(),
+               other.chain().run());
   expect_held(1);
 }
 
@@ -258,8 +241,7 @@ TEST_F(ReplicaErrorsTest, AFolderOfOtherFilesIsLeftAlone) {
   publish(0);
   fs::create_directories(local());
   std::ofstream(local() / "model.safetensors") << "precious";
-  EXPECT_TRUE(
-      is_failure(pull().status(), Code::kInvalidArgument, "model.safetensors", "not a replica"));
+  EXPECT_FAILS(pull(), Code::kInvalidArgument, "model.safetensors", "not a replica");
   EXPECT_EQ(read_file(weights()), "precious");
   EXPECT_FALSE(fs::exists(local() / ".deltawire"));
 }
@@ -268,11 +250,10 @@ TEST_F(ReplicaErrorsTest, AStateThatCannotBeReadIsNamed) {
   publish(0);
   ASSERT_TRUE(pull().ok());
   std::ofstream(local() / ".deltawire/state.json") << "{\"format\":\"replica/1\"}";
-  EXPECT_TRUE(is_failure(read_replica_state(local()).status(), Code::kCorruption, "state.json"));
+  EXPECT_FAILS(read_replica_state(local()), Code::kCorruption, "state.json");
   std::ofstream(local() / ".deltawire/state.json") << "{\"format\":\"replica/9\"}";
-  EXPECT_TRUE(is_failure(pull().status(), Code::kUnsupported, "replica/9"));
-  EXPECT_TRUE(
-      is_failure(read_replica_state(folder_.path()).status(), Code::kNotFound, "not a replica"));
+  EXPECT_FAILS(pull(), Code::kUnsupported, "replica/9");
+  EXPECT_FAILS(read_replica_state(folder_.path()), Code::kNotFound, "not a replica");
 }
 
 TEST_F(ReplicaErrorsTest, AJournalThatCannotBeReadLeadsToARepair) {
@@ -280,20 +261,18 @@ TEST_F(ReplicaErrorsTest, AJournalThatCannotBeReadLeadsToARepair) {
   ASSERT_TRUE(pull(0).ok());
   fs::create_directories(local() / ".deltawire/journal");
   std::ofstream(local() / ".deltawire/journal/record.json") << "{}";
-  EXPECT_TRUE(is_failure(pull({}, options(false)).status(), Code::kBaseMismatch, "record.json"));
-  const auto report = pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
+  EXPECT_FAILS(pull({}, options(false)), Code::kBaseMismatch, "record.json");
+  const auto report = must(pull());
+  EXPECT_TRUE(report.repaired);
   expect_held(1);
   EXPECT_FALSE(fs::exists(local() / ".deltawire/journal"));
 }
 
 TEST_F(ReplicaErrorsTest, OnlyOneProcessAtATime) {
   publish(0);
-  const auto first = Replica::open(chain_.store(), local(), options());
-  ASSERT_TRUE(first.ok());
+  must(Replica::open(chain_.store(), local(), options()));
   const auto second = Replica::open(chain_.store(), local(), options());
-  EXPECT_TRUE(is_failure(second.status(), Code::kConflict, local().string(), process_name()));
+  EXPECT_FAILS(second, Code::kConflict, local().string(), process_name());
 }
 
 TEST_F(ReplicaErrorsTest, InPlaceAndCopyOnWriteDoNotShareAFolder) {
@@ -301,18 +280,18 @@ TEST_F(ReplicaErrorsTest, InPlaceAndCopyOnWriteDoNotShareAFolder) {
   ASSERT_TRUE(pull().ok());
   ReplicaOptions how = options();
   how.copy_on_write = CopyOnWrite{};
-  EXPECT_TRUE(is_failure(pull({}, how).status(), Code::kInvalidArgument, "in place"));
+  EXPECT_FAILS(pull({}, how), Code::kInvalidArgument, "in place");
 }
 
 // ---- the chain
 
 TEST_F(ReplicaErrorsTest, VersionsThatAreNotThere) {
-  EXPECT_TRUE(is_failure(pull().status(), Code::kNotFound, "nothing was published"));
+  EXPECT_FAILS(pull(), Code::kNotFound, "nothing was published");
   publish(1);
-  EXPECT_TRUE(is_failure(pull(7).status(), Code::kNotFound, "no version 7"));
+  EXPECT_FAILS(pull(7), Code::kNotFound, "no version 7");
   TempFolder empty;
-  EXPECT_TRUE(is_failure(pull_from(std::make_shared<DirectoryStore>(empty.path())).status(),
-                         Code::kNotFound, "no run"));
+  EXPECT_FAILS(pull_from(std::make_shared<DirectoryStore>(empty.path())), Code::kNotFound,
+               "no run");
 }
 
 TEST_F(ReplicaErrorsTest, APrunedChainIsCaughtUpFromAnAnchor) {
@@ -321,12 +300,11 @@ TEST_F(ReplicaErrorsTest, APrunedChainIsCaughtUpFromAnAnchor) {
   for (const uint64_t version : {0, 1, 2}) {
     ASSERT_TRUE(chain_.store()->remove(manifest_name(version)).ok());
   }
-  EXPECT_TRUE(is_failure(pull().status(), Code::kNotFound));
+  EXPECT_FAILS(pull(), Code::kNotFound);
   expect_held(1);
   chain_.add_anchor(3);
-  const auto report = pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->repaired);
+  const auto report = must(pull());
+  EXPECT_FALSE(report.repaired);
   expect_held(4);
 }
 
@@ -337,11 +315,10 @@ TEST_F(ReplicaErrorsTest, AHistoryThatWasRewrittenIsNotContinued) {
   LocalState state = **read_local_state(file);
   state.replica.manifest = std::string(64, 'a');
   ASSERT_TRUE(write_local_state(file, state).ok());
-  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, "manifest", "another history"));
-  EXPECT_TRUE(is_failure(pull(2, options(false)).status(), Code::kBaseMismatch, "manifest"));
-  const auto report = pull(2);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
+  EXPECT_FAILS(pull(), Code::kCorruption, "manifest", "another history");
+  EXPECT_FAILS(pull(2, options(false)), Code::kBaseMismatch, "manifest");
+  const auto report = must(pull(2));
+  EXPECT_TRUE(report.repaired);
   expect_held(2);
 }
 
@@ -351,14 +328,14 @@ TEST_F(ReplicaErrorsTest, PartsThatAreCutShortFlippedOrMissing) {
   const PartRef& part = chain_.record(1).manifest.parts[0];
   const std::string good = read_file(object(part));
   fs::resize_file(object(part), good.size() - 1);
-  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, part.name));
+  EXPECT_FAILS(pull(), Code::kCorruption, part.name);
   expect_held(0);
   std::ofstream(object(part), std::ios::binary) << good;
   flip(object(part), good.size() / 2);
-  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, part.name, "sha-256"));
+  EXPECT_FAILS(pull(), Code::kCorruption, part.name, "sha-256");
   expect_held(0);
   fs::remove(object(part));
-  EXPECT_TRUE(is_failure(pull().status(), Code::kNotFound, part.name));
+  EXPECT_FAILS(pull(), Code::kNotFound, part.name);
   expect_held(0);
   std::ofstream(object(part), std::ios::binary) << good;
   ASSERT_TRUE(pull().ok());
@@ -380,14 +357,13 @@ TEST_F(ReplicaErrorsTest, BadPartsAreGoneAroundByAMergedDeltaOrAnAnchor) {
     // The merged delta is the cheapest from version 1; from version 2 only an anchor will do.
     ASSERT_TRUE(pull(2).ok());
     const Code code = missing ? Code::kNotFound : Code::kCorruption;
-    EXPECT_TRUE(is_failure(pull({}, options(false)).status(), code, part.name));
+    EXPECT_FAILS(pull({}, options(false)), code, part.name);
     expect_held(2);
-    const auto report = pull();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(report->repaired);
-    EXPECT_NE(report->repair_reason.find(part.name), std::string::npos) << report->repair_reason;
+    const auto report = must(pull());
+    EXPECT_TRUE(report.repaired);
+    EXPECT_TRUE(contains(report.repair_reason, part.name));
     expect_held(3);
-    EXPECT_EQ(report->num_hops, 3U);  // the seed, version 1, the merged delta
+    EXPECT_EQ(report.num_hops, 3U);  // the seed, version 1, the merged delta
   }
   // The merged delta is bad too: nothing leads to version 3, and the first one is named.
   const auto hops = list_hops(chain_.chain(), 0, 3, 4);
@@ -395,7 +371,7 @@ TEST_F(ReplicaErrorsTest, BadPartsAreGoneAroundByAMergedDeltaOrAnAnchor) {
   flip(object(merged), merged.size_bytes / 2);
   fs::remove_all(local());
   ASSERT_TRUE(pull(2).ok());
-  EXPECT_TRUE(is_failure(pull().status(), Code::kNotFound, part.name));
+  EXPECT_FAILS(pull(), Code::kNotFound, part.name);
   expect_held(2);
   chain_.add_anchor(3);
   ASSERT_TRUE(pull().ok());
@@ -432,8 +408,7 @@ TEST_F(ReplicaErrorsTest, APartIsFetchedOnceMoreBeforeItIsAnError) {
   ASSERT_TRUE(pull(0).ok());
   const auto store =
       std::make_shared<FlakyStore>(chain_.store(), chain_.record(1).manifest.parts[0].name);
-  const auto report = pull_from(store);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  must(pull_from(store));
   EXPECT_EQ(store->downloads, 2);
   expect_held(1);
 }
@@ -451,7 +426,7 @@ TEST_F(ReplicaErrorsTest, PartsThatLeadElsewhereAreNotApplied) {
   };
   chain_.publish_delta(tensors_);
   const std::string part = chain_.record(2).manifest.parts[0].name;
-  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, part, "\"a\"", "expected"));
+  EXPECT_FAILS(pull(), Code::kCorruption, part, "\"a\"", "expected");
   expect_held(1);
 }
 
@@ -461,7 +436,7 @@ TEST_F(ReplicaErrorsTest, AManifestMustAgreeWithItself) {
   chain_.tamper = [](Manifest* m) { m->state.bytes[0] ^= 1; };
   change(&tensors_[0], 0.1, 77);
   chain_.publish_delta(tensors_);
-  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, "version 1", "state digest"));
+  EXPECT_FAILS(pull(), Code::kCorruption, "version 1", "state digest");
   expect_held(0);
 }
 
@@ -474,7 +449,7 @@ TEST_F(ReplicaErrorsTest, SizesAreBoundedByTheModel) {
   };
   change(&tensors_[0], 0.1, 77);
   chain_.publish_delta(tensors_);
-  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, "version 1", "at most"));
+  EXPECT_FAILS(pull(), Code::kCorruption, "version 1", "at most");
   expect_held(0);
 }
 
@@ -488,7 +463,7 @@ TEST_F(ReplicaErrorsTest, NamesFromTheStoreStayInTheFolder) {
     };
     chain.publish_full(tensors_);
     const auto report = pull_from(chain.store());
-    EXPECT_TRUE(is_failure(report.status(), Code::kCorruption, name)) << name;
+    EXPECT_FAILS(report, Code::kCorruption, name) << name;
     fs::remove_all(local());
   }
   for (const std::string name :
@@ -497,7 +472,7 @@ TEST_F(ReplicaErrorsTest, NamesFromTheStoreStayInTheFolder) {
     chain.tamper = [&](Manifest* m) { m->files[0].name = name; };
     chain.publish_full(tensors_);
     const auto report = pull_from(chain.store());
-    EXPECT_TRUE(is_failure(report.status(), Code::kCorruption, name)) << name;
+    EXPECT_FAILS(report, Code::kCorruption, name) << name;
     fs::remove_all(local());
   }
   for (const std::string attempt : {"../../etc", "0000000001-ab", "0000000000-ab/c", "", "x"}) {
@@ -505,7 +480,7 @@ TEST_F(ReplicaErrorsTest, NamesFromTheStoreStayInTheFolder) {
     chain.tamper = [&](Manifest* m) { m->files[0].attempt = attempt; };
     chain.publish_full(tensors_);
     const auto report = pull_from(chain.store());
-    EXPECT_TRUE(is_failure(report.status(), Code::kCorruption, "config.json")) << attempt;
+    EXPECT_FAILS(report, Code::kCorruption, "config.json") << attempt;
     fs::remove_all(local());
   }
 }
@@ -516,7 +491,7 @@ TEST_F(ReplicaErrorsTest, UnsignedRecordsAreRefusedWhereAKeyIsTrusted) {
   ASSERT_TRUE(make_key_files(key).ok());
   ReplicaOptions how = options();
   how.accept.trust = key.string() + ".pub";
-  EXPECT_TRUE(is_failure(pull({}, how).status(), Code::kCorruption, "sign"));
+  EXPECT_FAILS(pull({}, how), Code::kCorruption, "sign");
 }
 
 // ---- the disk
@@ -543,7 +518,7 @@ TEST_F(ReplicaErrorsTest, AFullDiskLeavesTheCheckpointAlone) {
     ::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{8000, 8000};
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
-    EXPECT_TRUE(is_failure(pull().status(), Code::kIo, local().string()));
+    EXPECT_FAILS(pull(), Code::kIo, local().string());
   });
   expect_held(0);
   EXPECT_FALSE(fs::exists(local() / ".deltawire/work"));
@@ -564,7 +539,7 @@ TEST_F(ReplicaErrorsTest, AReadOnlyDiskIsNamed) {
         ASSERT_EQ(::setuid(65534), 0);
       }
       auto replica = Replica::open(chain_.store(), where, options());
-      EXPECT_TRUE(is_failure(replica.status(), Code::kIo, where.string()));
+      EXPECT_FAILS(replica, Code::kIo, where.string());
     });
   };
   if (::geteuid() != 0) {

@@ -1,6 +1,5 @@
 // Replicas go forward by themselves, along one history, and anywhere else only when they are told
 // the version's number.
-#include <gtest/gtest.h>
 
 #include "deltawire/replica.h"
 #include "deltawire/tensor_replica.h"
@@ -10,8 +9,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::vector<TestTensor> small_model() {
   return {make_tensor("a", DType::kBF16, {50, 20}, 1), make_tensor("z", DType::kF32, {300}, 2)};
@@ -58,10 +55,8 @@ class InMemory {
   }
   Result<PullReport> pull(const PullGoal& goal = {}, const ReplicaOptions& how = {}) {
     if (!replica_ || !how.accept.run.empty() || how.accept.at_least != 0) {
-      TensorReplicaOptions options;
-      options.limits.threads = 2;
-      options.heartbeat = false;
-      options.accept = how.accept;
+      TensorReplicaOptions options{
+          .accept = how.accept, .limits = {.threads = 2}, .heartbeat = false};
       auto opened = TensorReplica::open(chain_.store(), live_, options);
       if (!opened.ok()) return opened.status();
       replica_.emplace(std::move(*opened));
@@ -114,16 +109,8 @@ class ReplicaForwardTest : public ::testing::Test {
     goal.until = version;
     return goal;
   }
-  static ReplicaOptions only_run(std::string run) {
-    ReplicaOptions options;
-    options.accept.run = std::move(run);
-    return options;
-  }
-  static ReplicaOptions at_least(uint64_t version) {
-    ReplicaOptions options;
-    options.accept.at_least = version;
-    return options;
-  }
+  static ReplicaOptions only_run(std::string run) { return {.accept = {.run = std::move(run)}}; }
+  static ReplicaOptions at_least(uint64_t version) { return {.accept = {.at_least = version}}; }
 
   TempFolder folder_;
   TestChain chain_;
@@ -140,15 +127,14 @@ TYPED_TEST(ReplicaForwardTest, AStoreThatLostVersionsTakesNoReplicaBack) {
   ASSERT_TRUE(this->replica_.pull().ok());
   const auto held = this->states_[5];
   const auto lost = this->lose_after(2);
-  EXPECT_TRUE(is_failure(this->replica_.pull().status(), Code::kNotFound,
-                         "its newest version is 2, and version 5 is held: the store has lost "
-                         "versions 3 to 5"));
+  EXPECT_FAILS(this->replica_.pull(), Code::kNotFound,
+               "its newest version is 2, and version 5 is held: the store has lost "
+               "versions 3 to 5");
   EXPECT_TRUE(this->replica_.holds(5, held));
   // They come back, and all is well.
   this->chain_.put_back(lost);
-  const auto report = this->replica_.pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->changed);
+  const auto report = must(this->replica_.pull());
+  EXPECT_FALSE(report.changed);
 }
 
 TYPED_TEST(ReplicaForwardTest, AVersionsNumberTakesItBack) {
@@ -159,9 +145,8 @@ TYPED_TEST(ReplicaForwardTest, AVersionsNumberTakesItBack) {
   this->expect(2);
   // From there it goes on by itself.
   this->publish(3, 70);
-  const auto report = this->replica_.pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->repaired);
+  const auto report = must(this->replica_.pull());
+  EXPECT_FALSE(report.repaired);
   this->expect(3);
 }
 
@@ -170,7 +155,7 @@ TYPED_TEST(ReplicaForwardTest, NeitherADamagedReplicaIsTakenBack) {
   ASSERT_TRUE(this->replica_.pull().ok());
   this->lose_after(2);
   this->replica_.damage();
-  EXPECT_TRUE(is_failure(this->replica_.pull().status(), Code::kNotFound, "has lost versions 3"));
+  EXPECT_FAILS(this->replica_.pull(), Code::kNotFound, "has lost versions 3");
   ASSERT_TRUE(this->replica_.pull(2).ok());
   this->expect(2);
 }
@@ -179,10 +164,9 @@ TYPED_TEST(ReplicaForwardTest, UntilNeverLeadsBack) {
   this->publish(4);
   ASSERT_TRUE(this->replica_.pull(this->until(3)).ok());
   this->expect(3);
-  const auto report = this->replica_.pull(this->until(1));
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->changed);
-  EXPECT_EQ(report->version, 3);
+  const auto report = must(this->replica_.pull(this->until(1)));
+  EXPECT_FALSE(report.changed);
+  EXPECT_EQ(report.version, 3);
   ASSERT_TRUE(this->replica_.pull(this->until(9)).ok());
   this->expect(4);
 }
@@ -193,9 +177,9 @@ TYPED_TEST(ReplicaForwardTest, AStoreThatIsEmptySuddenly) {
   ASSERT_TRUE(this->replica_.pull().ok());
   const fs::path store = this->folder_.path() / "store";
   fs::rename(store / "manifests", this->folder_.path() / "manifests");
-  EXPECT_TRUE(is_failure(this->replica_.pull().status(), Code::kNotFound,
-                         "has no version at all, and version 2 is held: the store has lost "
-                         "versions 0 to 2"));
+  EXPECT_FAILS(this->replica_.pull(), Code::kNotFound,
+               "has no version at all, and version 2 is held: the store has lost "
+               "versions 0 to 2");
   fs::rename(this->folder_.path() / "manifests", store / "manifests");
   fs::rename(store, this->folder_.path() / "away");
   EXPECT_EQ(this->replica_.pull().status().code(), Code::kNotFound);
@@ -212,14 +196,14 @@ TYPED_TEST(ReplicaForwardTest, AnotherHistoryIsNotGoneOverTo) {
   this->lose_after(2);
   for (const uint64_t last : {4, 5, 7}) {  // the held number, the next one, further on
     this->publish(last, 70);
-    EXPECT_TRUE(is_failure(this->replica_.pull().status(), Code::kCorruption, "another history"));
+    EXPECT_FAILS(this->replica_.pull(), Code::kCorruption, "another history");
     EXPECT_TRUE(this->replica_.holds(4, held));
   }
   // Neither by way of a repair, nor where the held version's own record was removed.
   this->replica_.damage();
-  EXPECT_TRUE(is_failure(this->replica_.pull().status(), Code::kCorruption, "another history"));
+  EXPECT_FAILS(this->replica_.pull(), Code::kCorruption, "another history");
   ASSERT_TRUE(this->chain_.store()->remove(manifest_name(4)).ok());
-  EXPECT_TRUE(is_failure(this->replica_.pull().status(), Code::kCorruption, "another history"));
+  EXPECT_FAILS(this->replica_.pull(), Code::kCorruption, "another history");
   // Asked for by number it is, and says why everything came anew.
   const auto report = this->replica_.pull(7);
   ASSERT_FALSE(report.ok()) << "version 4 is gone, and 7 builds upon it";
@@ -230,10 +214,9 @@ TYPED_TEST(ReplicaForwardTest, AnotherHistoryAskedForByNumber) {
   ASSERT_TRUE(this->replica_.pull().ok());
   this->lose_after(2);
   this->publish(6, 70);
-  const auto report = this->replica_.pull(5);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
-  EXPECT_NE(report->repair_reason.find("another history"), std::string::npos);
+  const auto report = must(this->replica_.pull(5));
+  EXPECT_TRUE(report.repaired);
+  EXPECT_TRUE(contains(report.repair_reason, "another history"));
   this->expect(5);
   ASSERT_TRUE(this->replica_.pull().ok());
   this->expect(6);
@@ -241,10 +224,10 @@ TYPED_TEST(ReplicaForwardTest, AnotherHistoryAskedForByNumber) {
 
 TYPED_TEST(ReplicaForwardTest, OnlyTheRunThatWasAskedFor) {
   this->publish(1);
-  EXPECT_TRUE(is_failure(this->replica_.pull({}, this->only_run(std::string(32, 'a'))).status(),
-                         Code::kBaseMismatch, "the run asked for is aaaa"));
-  EXPECT_TRUE(is_failure(this->replica_.pull({}, this->only_run("seven")).status(),
-                         Code::kInvalidArgument, "32 hex digits"));
+  EXPECT_FAILS(this->replica_.pull({}, this->only_run(std::string(32, 'a'))), Code::kBaseMismatch,
+               "the run asked for is aaaa");
+  EXPECT_FAILS(this->replica_.pull({}, this->only_run("seven")), Code::kInvalidArgument,
+               "32 hex digits");
   ASSERT_TRUE(this->replica_.pull({}, this->only_run(this->chain_.chain().run())).ok());
   this->expect(1);
 }
@@ -252,8 +235,8 @@ TYPED_TEST(ReplicaForwardTest, OnlyTheRunThatWasAskedFor) {
 TYPED_TEST(ReplicaForwardTest, NoneBelowTheVersionThatWasAskedFor) {
   this->publish(2);
   const ReplicaOptions three = this->at_least(3);
-  EXPECT_TRUE(is_failure(this->replica_.pull({}, three).status(), Code::kNotFound,
-                         "its newest version is 2, and none below version 3"));
+  EXPECT_FAILS(this->replica_.pull({}, three), Code::kNotFound,
+               "its newest version is 2, and none below version 3");
   EXPECT_EQ(this->replica_.pull(2, three).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(this->replica_.pull(this->until(2), three).status().code(), Code::kInvalidArgument);
   this->publish(3);

@@ -1,8 +1,5 @@
 // What is recorded as a version was proven to be one, whatever happens to the files between the
 // patch and the record; and nothing but commit() writes files that somebody may be reading.
-#include <gtest/gtest.h>
-
-#include <set>
 
 #include "deltawire/replica.h"
 #include "replica/local_state.h"
@@ -11,8 +8,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 // How a step changes the folder.
 enum class Step { kPatch, kFiles, kSwitch };
@@ -25,18 +20,14 @@ class ReplicaSettleTest : public ::testing::TestWithParam<Step> {
                 make_tensor("z", DType::kBF16, {400}, 3)};
     chain_.publish_full(tensors_);
     if (GetParam() != Step::kFiles) {  // that one starts from nothing
-      const auto report = open(local()).value().pull();
-      EXPECT_TRUE(report.ok()) << report.status().to_string();
+      must(open(local()).value().pull());
       change(&tensors_[0], 0.1, 10);
       chain_.publish_delta(tensors_);
     }
   }
   fs::path local() const { return folder_.path() / "local"; }
   Result<Replica> open(const fs::path& folder, bool repair = true) {
-    ReplicaOptions options;
-    options.limits.threads = 2;
-    options.heartbeat = false;
-    options.repair = repair;
+    ReplicaOptions options{.limits = {.threads = 2}, .repair = repair, .heartbeat = false};
     if (GetParam() == Step::kSwitch) options.copy_on_write = CopyOnWrite{};
     return Replica::open(chain_.store(), folder, options);
   }
@@ -90,13 +81,12 @@ TEST_P(ReplicaSettleTest, AnEditAfterTheCommitIsNotRecorded) {
     ASSERT_TRUE(replica.prepare().ok());
     ASSERT_TRUE(replica.commit().ok());
     edit(weights(local()));
-    EXPECT_TRUE(is_failure(replica.settle(), Code::kBaseMismatch, "model.safetensors", "\"still\"",
-                           "then the files were changed"));
+    EXPECT_FAILS(replica.settle(), Code::kBaseMismatch, "model.safetensors", "\"still\"",
+                 "then the files were changed");
     EXPECT_FALSE(replica.state() && replica.state()->version == chain_.head());
     // The next step mends it.
-    const auto report = replica.pull();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(report->repaired);
+    const auto report = must(replica.pull());
+    EXPECT_TRUE(report.repaired);
   }
   expect_head(local());
 }
@@ -108,27 +98,23 @@ TEST_P(ReplicaSettleTest, TheNextProcessFindsItToo) {
     ASSERT_TRUE(replica.commit().ok());
     edit(weights(local()));
   }  // settles, and cannot
-  const auto report = open(local())->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
+  const auto report = must(open(local())->pull());
+  EXPECT_TRUE(report.repaired);
   expect_head(local());
 }
 
 TEST_P(ReplicaSettleTest, AFileThatWasOnlyTouchedIsReadAndRecorded) {
   auto replica = open(local()).value();
   ASSERT_TRUE(replica.prepare().ok());
-  auto report = replica.commit();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  auto report = must(replica.commit());
   fs::last_write_time(weights(local()), fs::file_time_type::clock::now() - std::chrono::hours(1));
-  const Status settled = replica.settle(&*report);
-  ASSERT_TRUE(settled.ok()) << settled.to_string();
-  EXPECT_TRUE(was_read(*report));
+  must(replica.settle(&report));
+  EXPECT_TRUE(was_read(report));
   expect_head(local());
   // And is not read again.
-  const auto again = replica.pull();
-  ASSERT_TRUE(again.ok()) << again.status().to_string();
-  EXPECT_FALSE(again->changed);
-  EXPECT_FALSE(again->repaired);
+  const auto again = must(replica.pull());
+  EXPECT_FALSE(again.changed);
+  EXPECT_FALSE(again.repaired);
 }
 
 TEST_P(ReplicaSettleTest, AFileThatIsGoneAfterTheCommit) {
@@ -152,10 +138,9 @@ TEST_P(ReplicaSettleTest, ARecoveryProvesWhatItRecords) {
       fs::rename(local(), killed);  // what it does now does not reach the folder any more
     }
     if (edited) edit(weights(killed));
-    const auto report = open(killed)->pull();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(report->recovered);
-    EXPECT_EQ(report->repaired, edited);
+    const auto report = must(open(killed)->pull());
+    EXPECT_TRUE(report.recovered);
+    EXPECT_EQ(report.repaired, edited);
     expect_head(killed);
     if (GetParam() == Step::kFiles) continue;
     fs::copy(killed, local(), fs::copy_options::recursive | fs::copy_options::copy_symlinks);
@@ -176,10 +161,9 @@ TEST_P(ReplicaSettleTest, OnlyCommitWritesAlsoAfterACommitThatFailed) {
   fs::remove_all(state);
   fs::rename(folder_.path() / "aside", state);
   const std::string before = read_file(checkpoint(local(), 0) / "model.safetensors");
-  const auto prepared = replica.prepare();
-  ASSERT_TRUE(prepared.ok()) << prepared.status().to_string();
-  EXPECT_TRUE(prepared->recovered);
-  EXPECT_EQ(prepared->version, 1);
+  const auto prepared = must(replica.prepare());
+  EXPECT_TRUE(prepared.recovered);
+  EXPECT_EQ(prepared.version, 1);
   EXPECT_EQ(read_file(checkpoint(local(), 0) / "model.safetensors"), before);
   if (GetParam() == Step::kSwitch) {
     EXPECT_EQ(fs::read_symlink(local() / "current"), "v0000000000");
@@ -193,9 +177,8 @@ TEST_P(ReplicaSettleTest, AFolderThatIsRemovedIsLockedAnew) {
   auto replica = open(local()).value();
   ASSERT_TRUE(replica.pull().ok());
   fs::remove_all(local());
-  const auto report = replica.pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->from);
+  const auto report = must(replica.pull());
+  EXPECT_FALSE(report.from);
   expect_head(local());
   EXPECT_EQ(open(local()).status().code(), Code::kConflict);
 }
@@ -204,11 +187,11 @@ TEST_P(ReplicaSettleTest, AFolderThatIsRemovedAfterPrepareOrCommit) {
   auto replica = open(local()).value();
   ASSERT_TRUE(replica.prepare().ok());
   fs::remove_all(local());
-  EXPECT_TRUE(is_failure(replica.commit().status(), Code::kIo, "removed or replaced"));
+  EXPECT_FAILS(replica.commit(), Code::kIo, "removed or replaced");
   ASSERT_TRUE(replica.prepare().ok());
   ASSERT_TRUE(replica.commit().ok());
   fs::remove_all(local());
-  EXPECT_TRUE(is_failure(replica.settle(), Code::kIo, "removed or replaced"));
+  EXPECT_FAILS(replica.settle(), Code::kIo, "removed or replaced");
   // Another one has moved in.
   auto other = open(local()).value();
   EXPECT_EQ(replica.pull().status().code(), Code::kConflict);
@@ -219,11 +202,10 @@ TEST_P(ReplicaSettleTest, AFolderThatIsRemovedAfterPrepareOrCommit) {
 TEST_P(ReplicaSettleTest, AStateThatIsGoneIsFoundOutFromTheFiles) {
   ASSERT_TRUE(open(local())->pull().ok());
   fs::remove(local() / ".deltawire/state.json");
-  const auto report = open(local())->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->changed);
-  EXPECT_TRUE(report->repaired);
-  EXPECT_NE(report->repair_reason.find("is not there"), std::string::npos);
+  const auto report = must(open(local())->pull());
+  EXPECT_FALSE(report.changed);
+  EXPECT_TRUE(report.repaired);
+  EXPECT_TRUE(contains(report.repair_reason, "is not there"));
   expect_head(local());
 }
 
@@ -233,8 +215,8 @@ TEST_P(ReplicaSettleTest, FilesOfNoVersionAreNotOverwrittenWithoutAState) {
   edit(weights(local()));
   const std::string before = read_file(weights(local()));
   for (const bool repair : {true, false}) {
-    EXPECT_TRUE(is_failure(open(local(), repair)->pull().status(), Code::kInvalidArgument,
-                           "state.json", "move them away"));
+    EXPECT_FAILS(open(local(), repair)->pull(), Code::kInvalidArgument, "state.json",
+                 "move them away");
   }
   EXPECT_EQ(read_file(weights(local())), before);
 }
@@ -251,19 +233,17 @@ TEST_P(CurrentLinkTest, ALinkThatWasMovedOrRemovedIsMended) {
   for (const std::string target : {"", "v0000000000", "nowhere"}) {
     fs::remove(link());
     if (!target.empty()) fs::create_symlink(target, link());
-    EXPECT_TRUE(is_failure(open(local(), false)->pull().status(), Code::kBaseMismatch, "current"));
+    EXPECT_FAILS(open(local(), false)->pull(), Code::kBaseMismatch, "current");
     auto replica = open(local()).value();
-    const auto prepared = replica.prepare();
-    ASSERT_TRUE(prepared.ok()) << prepared.status().to_string();
-    EXPECT_TRUE(prepared->changed);  // engines may have followed the link
-    EXPECT_TRUE(prepared->repaired);
-    EXPECT_NE(prepared->repair_reason.find("current"), std::string::npos);
+    const auto prepared = must(replica.prepare());
+    EXPECT_TRUE(prepared.changed);  // engines may have followed the link
+    EXPECT_TRUE(prepared.repaired);
+    EXPECT_TRUE(contains(prepared.repair_reason, "current"));
     std::error_code error;
     EXPECT_EQ(fs::read_symlink(link(), error), target);  // not yet
-    auto report = replica.commit();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    ASSERT_TRUE(replica.settle(&*report).ok());
-    EXPECT_FALSE(was_read(*report));
+    auto report = must(replica.commit());
+    ASSERT_TRUE(replica.settle(&report).ok());
+    EXPECT_FALSE(was_read(report));
     EXPECT_EQ(fs::read_symlink(link()), "v0000000001");
     EXPECT_FALSE(replica.pull()->changed);
     expect_head(local());
@@ -274,25 +254,22 @@ TEST_P(CurrentLinkTest, ANewVersionMendsItToo) {
   fs::remove(link());
   change(&tensors_[0], 0.1, 20);
   chain_.publish_delta(tensors_);
-  const auto report = open(local())->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
+  const auto report = must(open(local())->pull());
+  EXPECT_TRUE(report.repaired);
   EXPECT_EQ(fs::read_symlink(link()), "v0000000002");
 }
 
 TEST_P(CurrentLinkTest, AFolderInItsPlaceIsLeftAlone) {
   fs::remove(link());
   fs::create_directories(link() / "kept");
-  EXPECT_TRUE(
-      is_failure(open(local())->pull().status(), Code::kInvalidArgument, "current", "not a link"));
+  EXPECT_FAILS(open(local())->pull(), Code::kInvalidArgument, "current", "not a link");
   EXPECT_TRUE(fs::exists(link() / "kept"));
 }
 
 TEST_P(CurrentLinkTest, AStateThatIsGoneTogetherWithTheLink) {
   fs::remove(link());
   fs::remove(local() / ".deltawire/state.json");
-  const auto report = open(local())->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  must(open(local())->pull());
   EXPECT_EQ(fs::read_symlink(link()), "v0000000001");
   expect_head(local());
 }

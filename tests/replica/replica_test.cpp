@@ -1,8 +1,6 @@
 // Replicas that catch up: every kind of store, of path and of tensor.
 #include "deltawire/replica.h"
 
-#include <gtest/gtest.h>
-
 #include "chain/counting_store.h"
 #include "chain/heartbeat.h"
 #include "delta/delta_reader.h"
@@ -12,8 +10,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::vector<TestTensor> model() {
   return {make_tensor("embed", DType::kBF16, {300, 40}, 1),
@@ -47,12 +43,7 @@ class ReplicaTest : public ::testing::TestWithParam<Where> {
     return std::make_shared<DirectoryStore>(folder_.path() / "store");
   }
   fs::path local(const std::string& name = "local") const { return folder_.path() / name; }
-  static ReplicaOptions options() {
-    ReplicaOptions made;
-    made.limits.threads = 2;
-    made.heartbeat = false;
-    return made;
-  }
+  static ReplicaOptions options() { return {.limits = {.threads = 2}, .heartbeat = false}; }
   Result<PullReport> pull(std::optional<uint64_t> version = {},
                           const ReplicaOptions& how = options()) {
     auto replica = Replica::open(chain_.store(), local(), how);
@@ -81,22 +72,20 @@ INSTANTIATE_TEST_SUITE_P(Stores, ReplicaTest, ::testing::Values(Where::kMemory, 
 
 TEST_P(ReplicaTest, BeginsWithAVersionStoredWhole) {
   publish(0);
-  const auto report = pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->version, 0);
-  EXPECT_FALSE(report->from);
-  EXPECT_TRUE(report->changed);
-  EXPECT_FALSE(report->repaired);
-  EXPECT_EQ(report->num_hops, 1);
+  const auto report = must(pull());
+  EXPECT_EQ(report.version, 0);
+  EXPECT_FALSE(report.from);
+  EXPECT_TRUE(report.changed);
+  EXPECT_FALSE(report.repaired);
+  EXPECT_EQ(report.num_hops, 1);
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(0)));
   EXPECT_EQ(read_file(local() / "config.json"), "{}\n");
-  const auto state = read_replica_state(local());
-  ASSERT_TRUE(state.ok()) << state.status().to_string();
-  EXPECT_EQ(state->version, 0);
-  EXPECT_EQ(state->run, chain_.chain().run());
-  EXPECT_EQ(state->manifest, chain_.record(0).digest.hex());
-  EXPECT_EQ(state->state, chain_.record(0).manifest.state.hex());
-  EXPECT_FALSE(state->patching_to);
+  const auto state = must(read_replica_state(local()));
+  EXPECT_EQ(state.version, 0);
+  EXPECT_EQ(state.run, chain_.chain().run());
+  EXPECT_EQ(state.manifest, chain_.record(0).digest.hex());
+  EXPECT_EQ(state.state, chain_.record(0).manifest.state.hex());
+  EXPECT_FALSE(state.patching_to);
 }
 
 TEST_P(ReplicaTest, PatchesInPlace) {
@@ -104,12 +93,11 @@ TEST_P(ReplicaTest, PatchesInPlace) {
   ASSERT_TRUE(pull(0).ok());
   const auto inode = fs::hard_link_count(local() / "model.safetensors");
   fs::create_hard_link(local() / "model.safetensors", local("same-file"));
-  const auto report = pull(1);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->from, 0);
-  EXPECT_EQ(report->version, 1);
-  EXPECT_GT(report->num_changed, 0);
-  EXPECT_EQ(report->bytes, chain_.record(1).manifest.part_bytes());
+  const auto report = must(pull(1));
+  EXPECT_EQ(report.from, 0);
+  EXPECT_EQ(report.version, 1);
+  EXPECT_GT(report.num_changed, 0);
+  EXPECT_EQ(report.bytes, chain_.record(1).manifest.part_bytes());
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(1)));
   // The same file, not a new one of its name.
   EXPECT_EQ(fs::hard_link_count(local() / "model.safetensors"), inode + 1);
@@ -123,8 +111,7 @@ TEST_P(ReplicaTest, PatchesInPlace) {
 TEST_P(ReplicaTest, GoesThroughEveryVersionAndIsExactAtEach) {
   publish(4, 3);
   for (uint64_t version = 0; version <= 4; ++version) {
-    const auto report = pull(version);
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    must(pull(version));
     ASSERT_TRUE(is_identical(local(), chain_.checkpoint(version))) << version;
   }
 }
@@ -132,10 +119,9 @@ TEST_P(ReplicaTest, GoesThroughEveryVersionAndIsExactAtEach) {
 TEST_P(ReplicaTest, AppliesSeveralVersionsAtOnce) {
   publish(5, 2);
   ASSERT_TRUE(pull(1).ok());
-  const auto report = pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->version, 5);
-  EXPECT_EQ(report->num_hops, 4);
+  const auto report = must(pull());
+  EXPECT_EQ(report.version, 5);
+  EXPECT_EQ(report.num_hops, 4);
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(5)));
 }
 
@@ -149,9 +135,8 @@ TEST_P(ReplicaTest, TakesMergedDeltasAndAnchorsWhereTheyAreCheaper) {
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(6)));
 
   chain_.add_anchor(6);
-  auto late = Replica::open(chain_.store(), local("late"), options());
-  ASSERT_TRUE(late.ok());
-  report = late->pull();
+  auto late = must(Replica::open(chain_.store(), local("late"), options()));
+  report = late.pull();
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   EXPECT_EQ(report->num_hops, 1);
   EXPECT_TRUE(is_identical(local("late"), chain_.checkpoint(6)));
@@ -159,9 +144,8 @@ TEST_P(ReplicaTest, TakesMergedDeltasAndAnchorsWhereTheyAreCheaper) {
 
 TEST_P(ReplicaTest, StartsFromAnAnchorAndGoesOnByDeltas) {
   publish(3, 2);
-  const auto report = pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->num_hops, 4);
+  const auto report = must(pull());
+  EXPECT_EQ(report.num_hops, 4);
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(3)));
   EXPECT_TRUE(fs::exists(local() / "model.safetensors.index.json"));
 }
@@ -169,21 +153,19 @@ TEST_P(ReplicaTest, StartsFromAnAnchorAndGoesOnByDeltas) {
 TEST_P(ReplicaTest, GoesBackToAnOlderVersion) {
   publish(3);
   ASSERT_TRUE(pull().ok());
-  const auto report = pull(2);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->version, 2);
-  EXPECT_FALSE(report->repaired);
+  const auto report = must(pull(2));
+  EXPECT_EQ(report.version, 2);
+  EXPECT_FALSE(report.repaired);
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(2)));
 }
 
 TEST_P(ReplicaTest, HasNothingToDoAtTheHead) {
   publish(1);
   ASSERT_TRUE(pull().ok());
-  const auto report = pull();
-  ASSERT_TRUE(report.ok());
-  EXPECT_FALSE(report->changed);
-  EXPECT_EQ(report->version, 1);
-  EXPECT_EQ(report->from, 1);
+  const auto report = must(pull());
+  EXPECT_FALSE(report.changed);
+  EXPECT_EQ(report.version, 1);
+  EXPECT_EQ(report.from, 1);
 }
 
 TEST_P(ReplicaTest, EveryCodecArrivesExactly) {
@@ -201,8 +183,7 @@ TEST_P(ReplicaTest, EveryCodecArrivesExactly) {
   }
   auto other = Replica::open(chain_.store(), local("other"), options());
   ASSERT_TRUE(other.ok() && other->pull(0).ok());
-  const auto report = other->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  must(other->pull());
   EXPECT_TRUE(is_identical(local("other"), chain_.checkpoint(codecs.size())));
 }
 
@@ -215,10 +196,9 @@ TEST_P(ReplicaTest, ManyPartsAndAVersionWithoutAnyChange) {
   chain_.publish_delta(tensors_);  // the same state again
   ASSERT_TRUE(pull(0).ok());
   ASSERT_TRUE(pull(1).ok());
-  const auto report = pull(2);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->changed);
-  EXPECT_EQ(report->num_changed, 0);
+  const auto report = must(pull(2));
+  EXPECT_TRUE(report.changed);
+  EXPECT_EQ(report.num_changed, 0);
   EXPECT_EQ(read_replica_state(local())->version, 2);
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(2)));
 }
@@ -242,14 +222,12 @@ TEST_P(ReplicaTest, TensorsComeGoAndChangeTheirForm) {
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(3)));
   // From an anchor across the change, and from before it in one step.
-  auto late = Replica::open(chain_.store(), local("late"), options());
-  ASSERT_TRUE(late.ok());
-  ASSERT_TRUE(late->pull(3).ok());
+  auto late = must(Replica::open(chain_.store(), local("late"), options()));
+  ASSERT_TRUE(late.pull(3).ok());
   EXPECT_TRUE(is_identical(local("late"), chain_.checkpoint(3)));
-  auto behind = Replica::open(chain_.store(), local("behind"), options());
-  ASSERT_TRUE(behind.ok());
-  ASSERT_TRUE(behind->pull(0).ok());
-  report = behind->pull(3);
+  auto behind = must(Replica::open(chain_.store(), local("behind"), options()));
+  ASSERT_TRUE(behind.pull(0).ok());
+  report = behind.pull(3);
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   EXPECT_TRUE(is_identical(local("behind"), chain_.checkpoint(3)));
 }
@@ -260,8 +238,7 @@ TEST_P(ReplicaTest, AFullVersionReplacesFilesAndRemovesThoseThatHaveGone) {
   std::ofstream(local() / "mine.txt") << "not the store's";
   step(&tensors_, 3);
   chain_.publish_full(tensors_, 2);
-  const auto report = pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  must(pull());
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(1)));
   EXPECT_FALSE(fs::exists(local() / "a-00003.safetensors"));
   EXPECT_EQ(read_file(local() / "mine.txt"), "not the store's");
@@ -269,42 +246,36 @@ TEST_P(ReplicaTest, AFullVersionReplacesFilesAndRemovesThoseThatHaveGone) {
 
 TEST_P(ReplicaTest, PrepareTouchesNothingAndCommitDoesTheRest) {
   publish(2);
-  auto replica = Replica::open(chain_.store(), local(), options());
-  ASSERT_TRUE(replica.ok());
-  ASSERT_TRUE(replica->pull(0).ok());
+  auto replica = must(Replica::open(chain_.store(), local(), options()));
+  ASSERT_TRUE(replica.pull(0).ok());
   const std::string before = read_file(local() / "model.safetensors");
-  const auto prepared = replica->prepare();
-  ASSERT_TRUE(prepared.ok()) << prepared.status().to_string();
-  EXPECT_TRUE(prepared->changed);
+  const auto prepared = must(replica.prepare());
+  EXPECT_TRUE(prepared.changed);
   EXPECT_EQ(read_file(local() / "model.safetensors"), before);
-  EXPECT_EQ(replica->state()->version, 0);
-  const auto done = replica->commit();
-  ASSERT_TRUE(done.ok()) << done.status().to_string();
-  EXPECT_EQ(done->version, 2);
-  EXPECT_EQ(replica->state()->version, 2);
+  EXPECT_EQ(replica.state()->version, 0);
+  const auto done = must(replica.commit());
+  EXPECT_EQ(done.version, 2);
+  EXPECT_EQ(replica.state()->version, 2);
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(2)));
   // Nothing is prepared any more.
-  const auto again = replica->commit();
-  ASSERT_TRUE(again.ok());
-  EXPECT_FALSE(again->changed);
+  const auto again = must(replica.commit());
+  EXPECT_FALSE(again.changed);
 }
 
 TEST_P(ReplicaTest, AFileEditedBetweenPrepareAndCommitIsNotPatched) {
   publish(1);
-  auto replica = Replica::open(chain_.store(), local(), options());
-  ASSERT_TRUE(replica.ok());
-  ASSERT_TRUE(replica->pull(0).ok());
-  ASSERT_TRUE(replica->prepare().ok());
+  auto replica = must(Replica::open(chain_.store(), local(), options()));
+  ASSERT_TRUE(replica.pull(0).ok());
+  ASSERT_TRUE(replica.prepare().ok());
   {
     std::fstream file(local() / "model.safetensors", std::ios::in | std::ios::out);
     file.seekp(-1, std::ios::end);
     file.put('x');
   }
-  EXPECT_TRUE(is_failure(replica->commit().status(), Code::kBaseMismatch, "model.safetensors"));
+  EXPECT_FAILS(replica.commit(), Code::kBaseMismatch, "model.safetensors");
   // The next pull finds it and repairs it.
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
+  const auto report = must(replica.pull());
+  EXPECT_TRUE(report.repaired);
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(1)));
 }
 
@@ -313,27 +284,24 @@ TEST_P(ReplicaTest, ACommitIsSeenAtOnceAndRecordedWhenItIsOnDisk) {
   auto replica = Replica::open(chain_.store(), local(), options());
   ASSERT_TRUE(replica->pull(0).ok());
   ASSERT_TRUE(replica->prepare().ok());
-  auto report = replica->commit();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  auto report = must(replica->commit());
   EXPECT_EQ(replica->state()->version, 1);
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(1)));
   EXPECT_EQ(read_replica_state(local())->version, 0);
   EXPECT_EQ(read_replica_state(local())->patching_to, 1);
   // What a process that dies now leaves behind.
   fs::copy(local(), local("dead"), fs::copy_options::recursive);
-  ASSERT_TRUE(replica->settle(&*report).ok());
-  EXPECT_EQ(report->phases.back().name, "record");
+  ASSERT_TRUE(replica->settle(&report).ok());
+  EXPECT_EQ(report.phases.back().name, "record");
   EXPECT_EQ(read_replica_state(local())->version, 1);
   EXPECT_FALSE(read_replica_state(local())->patching_to);
   EXPECT_FALSE(fs::exists(local() / ".deltawire/journal"));
   ASSERT_TRUE(replica->settle().ok());  // nothing to do
-  auto next = Replica::open(chain_.store(), local("dead"), options());
-  ASSERT_TRUE(next.ok()) << next.status().to_string();
-  EXPECT_EQ(next->state()->patching_to, 1);
-  const auto recovered = next->pull();
-  ASSERT_TRUE(recovered.ok());
-  EXPECT_TRUE(recovered->recovered);
-  EXPECT_FALSE(recovered->repaired);
+  auto next = must(Replica::open(chain_.store(), local("dead"), options()));
+  EXPECT_EQ(next.state()->patching_to, 1);
+  const auto recovered = must(next.pull());
+  EXPECT_TRUE(recovered.recovered);
+  EXPECT_FALSE(recovered.repaired);
   EXPECT_TRUE(is_identical(local("dead"), chain_.checkpoint(1)));
 }
 
@@ -359,9 +327,8 @@ TEST_P(ReplicaTest, ADeltaInManyParts) {
   chain_.publish_delta(tensors_, "auto", 1, 100);
   ASSERT_GT(chain_.record(1).manifest.parts.size(), 2);
   ASSERT_TRUE(pull(0).ok());
-  const auto report = pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->repaired);
+  const auto report = must(pull());
+  EXPECT_FALSE(report.repaired);
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(1)));
 }
 
@@ -374,7 +341,7 @@ TEST_P(ReplicaTest, ATensorInTwoPartsAtOnceIsRefused) {
     manifest->chain_bytes += manifest->parts[0].size_bytes;
   };
   chain_.publish_delta(tensors_);
-  EXPECT_TRUE(is_failure(pull().status(), Code::kCorruption, "covers elements"));
+  EXPECT_FAILS(pull(), Code::kCorruption, "covers elements");
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(0)));
 }
 
@@ -387,9 +354,8 @@ TEST_P(ReplicaTest, KeepingUpTakesOneRoundOfRequestsAndTheParts) {
     step(&tensors_, version);
     chain_.publish_delta(tensors_);
     counted->requests = 0;
-    const auto head = replica->head();
-    ASSERT_TRUE(head.ok());
-    ASSERT_TRUE(replica->pull(*head).ok());
+    const auto head = must(replica->head());
+    ASSERT_TRUE(replica->pull(head).ok());
     EXPECT_EQ(replica->state()->version, version);
     EXPECT_EQ(counted->requests, 4 + chain_.record(version).manifest.parts.size());
   }
@@ -398,18 +364,15 @@ TEST_P(ReplicaTest, KeepingUpTakesOneRoundOfRequestsAndTheParts) {
 // The redo record is a delta like any other.
 TEST_P(ReplicaTest, TheRedoRecordCanBeRead) {
   publish(2);
-  auto replica = Replica::open(chain_.store(), local(), options());
-  ASSERT_TRUE(replica.ok());
-  ASSERT_TRUE(replica->pull(0).ok());
-  ASSERT_TRUE(replica->prepare().ok());
+  auto replica = must(Replica::open(chain_.store(), local(), options()));
+  ASSERT_TRUE(replica.pull(0).ok());
+  ASSERT_TRUE(replica.prepare().ok());
   const fs::path redo = local() / ".deltawire/journal.new/redo/redo-00000.safetensors";
-  const auto delta = open_delta(redo);
-  ASSERT_TRUE(delta.ok()) << delta.status().to_string();
-  EXPECT_EQ(delta->info.base, chain_.record(0).manifest.state);
-  EXPECT_EQ(delta->info.target, chain_.record(2).manifest.state);
-  const auto applied = apply_delta(redo, chain_.checkpoint(0) / "model.safetensors",
-                                   local("applied.safetensors"), {});
-  ASSERT_TRUE(applied.ok()) << applied.status().to_string();
+  const auto delta = must(open_delta(redo));
+  EXPECT_EQ(delta.info.base, chain_.record(0).manifest.state);
+  EXPECT_EQ(delta.info.target, chain_.record(2).manifest.state);
+  must(apply_delta(redo, chain_.checkpoint(0) / "model.safetensors", local("applied.safetensors"),
+                   {}));
   EXPECT_TRUE(
       is_identical(local("applied.safetensors"), chain_.checkpoint(2) / "model.safetensors"));
 }
@@ -452,18 +415,16 @@ TEST_P(ReplicaTest, LeavesAHeartbeatWithWhatItHoldsAndServes) {
   how.heartbeat = true;
   how.name = "rollout-7";
   {
-    auto replica = Replica::open(chain_.store(), local(), how);
-    ASSERT_TRUE(replica.ok());
-    ASSERT_TRUE(replica->pull().ok());
-    ASSERT_TRUE(replica->set_serving(*replica->state()).ok());
+    auto replica = must(Replica::open(chain_.store(), local(), how));
+    ASSERT_TRUE(replica.pull().ok());
+    ASSERT_TRUE(replica.set_serving(replica.state()).ok());
   }
   const Identity held = Chain::open(chain_.store())->version(1)->identity();
-  const auto beat = read_heartbeat(*chain_.store(), "rollout-7");
-  ASSERT_TRUE(beat.ok()) << beat.status().to_string();
-  EXPECT_EQ(beat->held, held);
-  EXPECT_EQ(beat->serving, held);
-  EXPECT_EQ(beat->interval_seconds, 60U);
-  EXPECT_FALSE(beat->lease);
+  const auto beat = must(read_heartbeat(*chain_.store(), "rollout-7"));
+  EXPECT_EQ(beat.held, held);
+  EXPECT_EQ(beat.serving, held);
+  EXPECT_EQ(beat.interval_seconds, 60U);
+  EXPECT_FALSE(beat.lease);
   EXPECT_EQ(read_replica_state(local())->serving, held);
 }
 
@@ -480,14 +441,13 @@ TEST_P(ReplicaTest, ProgressReachesItsEndAndCanCancel) {
   // What is fetched, and nothing else: from nothing, then one delta.
   for (const uint64_t version : {1, 2}) {
     last = total = 0;
-    const Result<PullReport> pulled = pull(version, how);
-    ASSERT_TRUE(pulled.ok()) << pulled.status().to_string();
-    EXPECT_EQ(total, pulled->bytes);
+    const PullReport pulled = must(pull(version, how));
+    EXPECT_EQ(total, pulled.bytes);
     EXPECT_EQ(last, total);
   }
   how.progress = [](uint64_t, uint64_t) { return false; };
   const Result<PullReport> stopped = pull(1, how);
-  EXPECT_TRUE(is_failure(stopped.status(), Code::kCancelled));
+  EXPECT_FAILS(stopped, Code::kCancelled);
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(2)));
 }
 

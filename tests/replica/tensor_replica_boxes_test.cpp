@@ -1,5 +1,4 @@
 // Replicas whose arrays are boxes of tensors: each holds its part of a version, bit for bit.
-#include <thread>
 
 #include "replica/boxed_tensors.h"
 #include "replica/limits.h"
@@ -92,16 +91,14 @@ TEST_F(TensorReplicaBoxesTest, EveryPartFollowsVersionByVersion) {
   std::vector<TensorReplica> replicas;
   for (const Cut& cut : {rows(0, 2), rows(1, 2), columns(0, 3), columns(2, 3), Cut(quarters)}) {
     memories.emplace_back(model_, cut, 7);
-    auto replica = open_boxes(&memories.back());
-    ASSERT_TRUE(replica.ok()) << replica.status().to_string();
-    replicas.push_back(std::move(*replica));
+    auto replica = must(open_boxes(&memories.back()));
+    replicas.push_back(std::move(replica));
   }
   // Sparse, dense, whole and tiny changes; the last pull goes over two versions.
   for (const double density : {0.02, 0.3, 1.0, 0.0005, 0.02}) {
     for (size_t i = 0; i < replicas.size(); ++i) {
-      const auto report = replicas[i].pull();
-      ASSERT_TRUE(report.ok()) << report.status().to_string();
-      EXPECT_FALSE(report->repaired) << report->repair_reason;
+      const auto report = must(replicas[i].pull());
+      EXPECT_FALSE(report.repaired) << report.repair_reason;
       EXPECT_EQ(replicas[i].version(), states_.size() - 1);
       EXPECT_TRUE(memories[i].is(model_)) << i;
     }
@@ -109,9 +106,8 @@ TEST_F(TensorReplicaBoxesTest, EveryPartFollowsVersionByVersion) {
   }
   step();
   for (size_t i = 0; i < replicas.size(); ++i) {
-    const auto report = replicas[i].pull();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_EQ(report->num_hops, 2);
+    const auto report = must(replicas[i].pull());
+    EXPECT_EQ(report.num_hops, 2);
     EXPECT_TRUE(memories[i].is(model_)) << i;
   }
 }
@@ -127,8 +123,7 @@ TEST_F(TensorReplicaBoxesTest, PrepareWritesNothing) {
     ASSERT_TRUE(replica->prepare().ok());  // again: what was ready is made ready anew
     EXPECT_TRUE(memory.is(before));
     EXPECT_EQ(replica->version(), states_.size() - 2);
-    const auto done = replica->commit();
-    ASSERT_TRUE(done.ok()) << done.status().to_string();
+    must(replica->commit());
     EXPECT_TRUE(memory.is(model_));
   }
 }
@@ -139,11 +134,9 @@ TEST_F(TensorReplicaBoxesTest, WrongBytesInABoxAreFoundAndLoadedAnew) {
   ASSERT_TRUE(replica->pull().ok());
   step();
   memory.bytes(0)[5] ^= 4;
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
-  EXPECT_NE(report->repair_reason.find("tensor \"embed\", box 0,32+200,32"), std::string::npos)
-      << report->repair_reason;
+  const auto report = must(replica->pull());
+  EXPECT_TRUE(report.repaired);
+  EXPECT_TRUE(contains(report.repair_reason, "tensor \"embed\", box 0,32+200,32"));
   EXPECT_TRUE(memory.is(model_));
 
   TensorReplicaOptions how = options();
@@ -155,7 +148,7 @@ TEST_F(TensorReplicaBoxesTest, WrongBytesInABoxAreFoundAndLoadedAnew) {
   step();
   other.bytes(2)[1] ^= 1;
   const auto before = other.copy();
-  EXPECT_TRUE(is_failure(strict->pull().status(), Code::kBaseMismatch, "box 66,0+134,21"));
+  EXPECT_FAILS(strict->pull(), Code::kBaseMismatch, "box 66,0+134,21");
   EXPECT_EQ(other.copy(), before);
 }
 
@@ -171,18 +164,16 @@ TEST_F(TensorReplicaBoxesTest, BoxesThatAreAllOfTheirTensorsAreRecognised) {
   BoxMemory memory(model_, quarters);
   memory.become(states_[1]);
   auto replica = open_boxes(&memory);
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->from, 1);
-  EXPECT_EQ(report->num_hops, 1);
+  const auto report = must(replica->pull());
+  EXPECT_EQ(report.from, 1);
+  EXPECT_EQ(report.num_hops, 1);
   EXPECT_TRUE(memory.is(model_));
   // One that is not may hold anything outside of it: a whole version is loaded.
   BoxMemory part(model_, rows(0, 2));
   part.become(states_[1]);
   auto other = open_boxes(&part);
-  const auto loaded = other->pull();
-  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
-  EXPECT_FALSE(loaded->from.has_value());
+  const auto loaded = must(other->pull());
+  EXPECT_FALSE(loaded.from.has_value());
   EXPECT_TRUE(part.is(model_));
 }
 
@@ -195,11 +186,9 @@ TEST_F(TensorReplicaBoxesTest, ATensorOfWhichNothingIsHeldIsLeftAlone) {
   BoxMemory memory(model_, cut);
   TensorReplicaOptions how = options();
   how.verify_all = true;
-  auto replica = open_boxes(&memory, how);
-  ASSERT_TRUE(replica.ok()) << replica.status().to_string();
+  auto replica = must(open_boxes(&memory, how));
   for (int i = 0; i < 3; ++i) {
-    const auto report = replica->pull();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    must(replica.pull());
     EXPECT_TRUE(memory.is(model_));
     step();
   }
@@ -213,18 +202,16 @@ TEST_F(TensorReplicaBoxesTest, GoesAroundABadPartAndLoadsNewerTensors) {
   step();
   step();
   damage(part_of(1));
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
+  const auto report = must(replica->pull());
+  EXPECT_TRUE(report.repaired);
   EXPECT_TRUE(memory.is(model_));
   model_.tensors.push_back(make_tensor("adapter", DType::kBF16, {40, 64}, 7));
   publish();
   step();
   BoxMemory newer(model_, columns(0, 2));
   auto other = open_boxes(&newer);
-  const auto loaded = other->pull(3);
-  ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
-  EXPECT_EQ(loaded->num_hops, 2);
+  const auto loaded = must(other->pull(3));
+  EXPECT_EQ(loaded.num_hops, 2);
   EXPECT_TRUE(newer.is(states_[3]));
   ASSERT_TRUE(other->pull().ok());
   EXPECT_TRUE(newer.is(model_));
@@ -235,7 +222,7 @@ TEST_F(TensorReplicaBoxesTest, BoxesThatMakeNoSenseAreRefusedAtOnce) {
                            const std::string& message) {
     BoxMemory memory(model_, quarters);
     change(&memory.tensors[0], &memory.tensors[1]);
-    EXPECT_TRUE(is_failure(open_boxes(&memory).status(), Code::kInvalidArgument, message));
+    EXPECT_FAILS(open_boxes(&memory), Code::kInvalidArgument, message);
   };
   refused([](LiveTensor* a, LiveTensor*) { a->box.offset[0] = 190; }, "leaves dimension 0");
   refused([](LiveTensor* a, LiveTensor*) { a->bytes = a->bytes.first(8); }, "expected 2772 bytes");
@@ -253,9 +240,8 @@ TEST_F(TensorReplicaBoxesTest, WithLittleMemoryWhatWaitsIsInFiles) {
   auto other = open_boxes(&whole, how);
   for (const double density : {0.02, 0.3, 1.0, 0.0005}) {
     for (TensorReplica* one : {&*replica, &*other}) {
-      const auto report = one->pull();
-      ASSERT_TRUE(report.ok()) << report.status().to_string();
-      EXPECT_FALSE(report->repaired) << report->repair_reason;
+      const auto report = must(one->pull());
+      EXPECT_FALSE(report.repaired) << report.repair_reason;
     }
     EXPECT_TRUE(memory.is(model_));
     EXPECT_TRUE(whole.is(model_));
@@ -280,7 +266,7 @@ TEST(SpillSpaceTest, KeepsInMemoryWhatFitsAndTheRestInFiles) {
   }
   space.clear();
   EXPECT_EQ(space.in_memory() + space.in_files(), 0);
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
 // Whatever a box and an entry, the cut does to the box what the entry does to the tensor.
@@ -306,12 +292,10 @@ TEST(BoxCutTest, DoesToTheBoxWhatTheEntryDoesToTheTensor) {
         copy_box_out(box, DType::kBF16, shape, before.bytes, contents);
         copy_box_out(box, DType::kBF16, shape, after.bytes, expected);
         for (const RedoEntry& redo : entries) {
-          const auto cut = cut_to_box(redo, box);
-          ASSERT_TRUE(cut.ok()) << cut.status().to_string();
-          if (!*cut) continue;
-          const MutableBytes own =
-              MutableBytes(contents).subspan((*cut)->begin, (*cut)->size_bytes);
-          ASSERT_TRUE(find_codec((*cut)->codec)->apply({2}, (*cut)->payload, own, nullptr).ok());
+          const auto cut = must(cut_to_box(redo, box));
+          if (!cut) continue;
+          const MutableBytes own = MutableBytes(contents).subspan(cut->begin, cut->size_bytes);
+          ASSERT_TRUE(find_codec(cut->codec)->apply({2}, cut->payload, own, nullptr).ok());
         }
         EXPECT_EQ(contents, expected) << box_to_string(box) << " " << density << " " << slab_bytes;
       }

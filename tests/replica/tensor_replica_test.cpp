@@ -1,11 +1,6 @@
 // Replicas of tensors in memory: what they hold is a version, bit for bit, or is said to be none.
 #include "deltawire/tensor_replica.h"
 
-#include <gtest/gtest.h>
-
-#include <filesystem>
-#include <thread>
-
 #include "chain/heartbeat.h"
 #include "chain/names.h"
 #include "support/live_model.h"
@@ -17,37 +12,32 @@ namespace {
 
 TEST_F(TensorReplicaTest, FollowsVersionByVersion) {
   Memory memory(model_);
-  auto replica = open(&memory);
-  ASSERT_TRUE(replica.ok()) << replica.status().to_string();
-  EXPECT_FALSE(replica->version().has_value());
+  auto replica = must(open(&memory));
+  EXPECT_FALSE(replica.version().has_value());
   for (uint64_t version = 0; version < 5; ++version) {
-    const auto report = replica->pull();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_EQ(report->version, version);
-    EXPECT_TRUE(report->changed);
-    EXPECT_EQ(replica->version(), version);
+    const auto report = must(replica.pull());
+    EXPECT_EQ(report.version, version);
+    EXPECT_TRUE(report.changed);
+    EXPECT_EQ(replica.version(), version);
     EXPECT_TRUE(memory.is(model_));
     step();
   }
-  const auto head = replica->head();
-  ASSERT_TRUE(head.ok());
-  EXPECT_EQ(*head, 5);
-  ASSERT_TRUE(replica->pull().ok());
-  const auto again = replica->pull();
-  ASSERT_TRUE(again.ok());
-  EXPECT_FALSE(again->changed);
-  EXPECT_EQ(again->version, 5);
+  const auto head = must(replica.head());
+  EXPECT_EQ(head, 5);
+  ASSERT_TRUE(replica.pull().ok());
+  const auto again = must(replica.pull());
+  EXPECT_FALSE(again.changed);
+  EXPECT_EQ(again.version, 5);
 }
 
 TEST_F(TensorReplicaTest, ALateJoinerGoesFromTheSeedThroughAllVersionsAtOnce) {
   for (int i = 0; i < 4; ++i) step();
   Memory memory(model_, 0x5a);
   auto replica = open(&memory);
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->version, 4);
-  EXPECT_EQ(report->num_hops, 5);
-  EXPECT_FALSE(report->from.has_value());
+  const auto report = must(replica->pull());
+  EXPECT_EQ(report.version, 4);
+  EXPECT_EQ(report.num_hops, 5);
+  EXPECT_FALSE(report.from.has_value());
   EXPECT_TRUE(memory.is(model_));
 }
 
@@ -56,10 +46,9 @@ TEST_F(TensorReplicaTest, SeveralVersionsBehindAreAppliedOnce) {
   auto replica = open(&memory);
   ASSERT_TRUE(replica->pull().ok());
   for (int i = 0; i < 3; ++i) step();
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->num_hops, 3);
-  EXPECT_EQ(report->from, 0);
+  const auto report = must(replica->pull());
+  EXPECT_EQ(report.num_hops, 3);
+  EXPECT_EQ(report.from, 0);
   EXPECT_TRUE(memory.is(model_));
 }
 
@@ -68,11 +57,10 @@ TEST_F(TensorReplicaTest, WhatIsThereIsRecognised) {
   Memory memory(model_);
   memory.become(states_[1]);
   auto replica = open(&memory);
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->from, 1);
-  EXPECT_EQ(report->num_hops, 2);
-  EXPECT_FALSE(report->repaired);
+  const auto report = must(replica->pull());
+  EXPECT_EQ(report.from, 1);
+  EXPECT_EQ(report.num_hops, 2);
+  EXPECT_FALSE(report.repaired);
   EXPECT_TRUE(memory.is(model_));
 }
 
@@ -81,10 +69,9 @@ TEST_F(TensorReplicaTest, TheWantedVersionNeedsNoBytes) {
   Memory memory(model_);
   memory.become(model_);
   auto replica = open(&memory);
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->changed);
-  EXPECT_EQ(report->bytes, 0);
+  const auto report = must(replica->pull());
+  EXPECT_FALSE(report.changed);
+  EXPECT_EQ(report.bytes, 0);
   EXPECT_EQ(replica->version(), 1);
 }
 
@@ -93,14 +80,12 @@ TEST_F(TensorReplicaTest, PrepareWritesNothing) {
   auto replica = open(&memory);
   ASSERT_TRUE(replica->pull().ok());
   step();
-  const auto prepared = replica->prepare();
-  ASSERT_TRUE(prepared.ok()) << prepared.status().to_string();
-  EXPECT_TRUE(prepared->changed);
-  EXPECT_GT(prepared->num_changed, 0);
+  const auto prepared = must(replica->prepare());
+  EXPECT_TRUE(prepared.changed);
+  EXPECT_GT(prepared.num_changed, 0);
   EXPECT_TRUE(memory.is(states_[0]));
   EXPECT_EQ(replica->version(), 0);
-  const auto done = replica->commit();
-  ASSERT_TRUE(done.ok()) << done.status().to_string();
+  must(replica->commit());
   EXPECT_TRUE(memory.is(states_[1]));
   EXPECT_EQ(replica->version(), 1);
 }
@@ -111,10 +96,9 @@ TEST_F(TensorReplicaTest, WrongBytesAreFoundAndLoadedAnew) {
   ASSERT_TRUE(replica->pull().ok());
   step();
   memory.bytes(0)[5] ^= 4;
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
-  EXPECT_NE(report->repair_reason.find("embed"), std::string::npos) << report->repair_reason;
+  const auto report = must(replica->pull());
+  EXPECT_TRUE(report.repaired);
+  EXPECT_TRUE(contains(report.repair_reason, "embed"));
   EXPECT_TRUE(memory.is(model_));
 }
 
@@ -129,11 +113,11 @@ TEST_F(TensorReplicaTest, WithoutRepairWrongBytesAreAnErrorAndStay) {
   step();
   memory.bytes(0)[5] ^= 4;
   const auto before = memory.copy();
-  EXPECT_TRUE(is_failure(replica->pull().status(), Code::kBaseMismatch, "\"embed\""));
+  EXPECT_FAILS(replica->pull(), Code::kBaseMismatch, "\"embed\"");
   EXPECT_EQ(memory.copy(), before);
   Memory unknown(model_, 1);
   auto other = open(&unknown, how);
-  EXPECT_TRUE(is_failure(other->pull().status(), Code::kBaseMismatch, "hold no version"));
+  EXPECT_FAILS(other->pull(), Code::kBaseMismatch, "hold no version");
 }
 
 TEST_F(TensorReplicaTest, AnUntouchedTensorIsCheckedOnRequest) {
@@ -145,9 +129,9 @@ TEST_F(TensorReplicaTest, AnUntouchedTensorIsCheckedOnRequest) {
   auto replica = open(&memory, how);
   ASSERT_TRUE(replica->pull().ok());
   memory.bytes(5)[0] ^= 1;  // "tables", which steps leave alone
-  EXPECT_TRUE(is_failure(replica->pull().status(), Code::kBaseMismatch, "\"tables\""));
+  EXPECT_FAILS(replica->pull(), Code::kBaseMismatch, "\"tables\"");
   step();
-  EXPECT_TRUE(is_failure(replica->pull().status(), Code::kBaseMismatch, "\"tables\""));
+  EXPECT_FAILS(replica->pull(), Code::kBaseMismatch, "\"tables\"");
   memory.bytes(5)[0] ^= 1;
   ASSERT_TRUE(replica->pull().ok());
   EXPECT_TRUE(memory.is(model_));
@@ -159,7 +143,7 @@ TEST_F(TensorReplicaTest, ATamperedPartChangesNothing) {
   ASSERT_TRUE(replica->pull().ok());
   step();
   damage(last_part());
-  EXPECT_TRUE(is_failure(replica->pull().status(), Code::kCorruption, "part-00000"));
+  EXPECT_FAILS(replica->pull(), Code::kCorruption, "part-00000");
   EXPECT_TRUE(memory.is(states_[0]));
   EXPECT_EQ(replica->version(), 0);
 }
@@ -172,7 +156,7 @@ TEST_F(TensorReplicaTest, ADownloadThatFailsChangesNothingAndIsMadeUpForLater) {
   const std::string part = last_part();
   const std::string text = store_->get(part, 1 << 24).value();
   ASSERT_TRUE(store_->remove(part).ok());
-  EXPECT_TRUE(is_failure(replica->pull().status(), Code::kNotFound, "part-00000"));
+  EXPECT_FAILS(replica->pull(), Code::kNotFound, "part-00000");
   EXPECT_TRUE(memory.is(states_[0]));
   ASSERT_TRUE(store_->put(part, MemoryBody(text)).ok());
   ASSERT_TRUE(replica->pull().ok());
@@ -197,16 +181,14 @@ TEST_F(TensorReplicaTest, GoesAroundADamagedOrMissingPart) {
     Memory other(model_);
     other.become(states_[0]);
     auto refuses = open(&other, strict);
-    EXPECT_TRUE(is_failure(refuses->pull().status(), missing ? Code::kNotFound : Code::kCorruption,
-                           part_of(1)));
+    EXPECT_FAILS(refuses->pull(), missing ? Code::kNotFound : Code::kCorruption, part_of(1));
     EXPECT_TRUE(other.is(states_[0]));
 
-    const auto report = replica->pull();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_TRUE(report->repaired);
-    EXPECT_NE(report->repair_reason.find(part_of(1)), std::string::npos) << report->repair_reason;
-    EXPECT_EQ(report->from, 0);
-    EXPECT_EQ(report->num_hops, 1);
+    const auto report = must(replica->pull());
+    EXPECT_TRUE(report.repaired);
+    EXPECT_TRUE(contains(report.repair_reason, part_of(1)));
+    EXPECT_EQ(report.from, 0);
+    EXPECT_EQ(report.num_hops, 1);
     EXPECT_EQ(replica->version(), 2);
     EXPECT_TRUE(memory.is(model_));
   }
@@ -220,16 +202,15 @@ TEST_F(TensorReplicaTest, FromNothingGoesAroundADamagedWholeVersion) {
   damage(anchor);
   Memory memory(model_, 3);
   auto replica = open(&memory);
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
-  EXPECT_EQ(report->num_hops, 3);  // from the seed
+  const auto report = must(replica->pull());
+  EXPECT_TRUE(report.repaired);
+  EXPECT_EQ(report.num_hops, 3);  // from the seed
   EXPECT_TRUE(memory.is(model_));
   // And where no other way is left, what was wrong first is named.
   damage(part_of(1));
   Memory lost(model_, 3);
   const auto before = lost.copy();
-  EXPECT_TRUE(is_failure(open(&lost)->pull().status(), Code::kCorruption, anchor));
+  EXPECT_FAILS(open(&lost)->pull(), Code::kCorruption, anchor);
   EXPECT_EQ(lost.copy(), before);
 }
 
@@ -243,13 +224,12 @@ TEST_F(TensorReplicaTest, GoesAroundADamagedWholeVersionFromWhatIsHeld) {
   while (objects_of(*store_, "full/").size() == num_before && states_.size() < 50) step(1);
   const std::string anchor = objects_of(*store_, "full/").back();
   damage(anchor);
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_TRUE(report->repaired);
-  EXPECT_NE(report->repair_reason.find(anchor), std::string::npos) << report->repair_reason;
-  EXPECT_FALSE(report->whole);
-  EXPECT_EQ(report->from, 0);
-  EXPECT_EQ(report->num_hops, states_.size() - 1);
+  const auto report = must(replica->pull());
+  EXPECT_TRUE(report.repaired);
+  EXPECT_TRUE(contains(report.repair_reason, anchor));
+  EXPECT_FALSE(report.whole);
+  EXPECT_EQ(report.from, 0);
+  EXPECT_EQ(report.num_hops, states_.size() - 1);
   EXPECT_TRUE(memory.is(model_));
 }
 
@@ -263,9 +243,9 @@ TEST_F(TensorReplicaTest, APullThatFailsLeavesNoPartsOnTheDisk) {
   damage(part);
   Memory memory(model_, 3);
   auto replica = open(&memory, how);
-  EXPECT_TRUE(is_failure(replica->pull().status(), Code::kCorruption, part));
+  EXPECT_FAILS(replica->pull(), Code::kCorruption, part);
   uint64_t left = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
     if (entry.is_regular_file()) left += entry.file_size();
   }
   EXPECT_EQ(left, 0);
@@ -278,11 +258,8 @@ TEST_F(TensorReplicaTest, APullThatFailsLeavesNoPartsOnTheDisk) {
 TEST_F(TensorReplicaTest, FilesAndTensorsReportTheSameWay) {
   restart_with_anchors();
   const TempFolder folder;
-  ReplicaOptions files;
-  files.limits.threads = 2;
-  files.heartbeat = false;
-  auto local = Replica::open(store_, folder.path() / "local", files);
-  ASSERT_TRUE(local.ok()) << local.status().to_string();
+  ReplicaOptions files{.limits = {.threads = 2}, .heartbeat = false};
+  auto local = must(Replica::open(store_, folder.path() / "local", files));
   Memory memory(model_);
   auto tensors = open(&memory);
   const auto phases = [](const PullReport& report) {
@@ -295,7 +272,7 @@ TEST_F(TensorReplicaTest, FilesAndTensorsReportTheSameWay) {
     return names;
   };
   for (int round = 0; round < 4; ++round) {
-    const auto one = local->pull(), other = tensors->pull();
+    const auto one = local.pull(), other = tensors->pull();
     ASSERT_TRUE(one.ok()) << one.status().to_string();
     ASSERT_TRUE(other.ok()) << other.status().to_string();
     EXPECT_EQ(phases(*one), phases(*other));
@@ -331,9 +308,8 @@ TEST_F(TensorReplicaTest, LoadsTensorsThatAreNewerThanTheLastWholeVersion) {
   for (uint64_t version = 0; version < states_.size(); ++version) {
     Memory memory(states_[version], 1);
     auto replica = open(&memory);
-    const auto report = replica->pull(version);
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_EQ(report->num_hops, version + 1);
+    const auto report = must(replica->pull(version));
+    EXPECT_EQ(report.num_hops, version + 1);
     EXPECT_TRUE(memory.is(states_[version])) << version;
   }
 }
@@ -350,9 +326,8 @@ TEST_F(TensorReplicaTest, TensorsThatAreNotTheVersionsAreNamed) {
     Memory memory(model_);
     change(&memory.tensors);
     const auto before = memory.copy();
-    auto replica = TensorReplica::open(store_, memory.tensors, options());
-    ASSERT_TRUE(replica.ok()) << replica.status().to_string();
-    EXPECT_TRUE(is_failure(replica->pull().status(), Code::kInvalidArgument, message));
+    auto replica = must(TensorReplica::open(store_, memory.tensors, options()));
+    EXPECT_FAILS(replica.pull(), Code::kInvalidArgument, message);
     EXPECT_EQ(memory.copy(), before);
   };
   refused([](auto* tensors) { tensors->erase(tensors->begin() + 3); },
@@ -371,10 +346,10 @@ TEST_F(TensorReplicaTest, TensorsThatAreNotTheVersionsAreNamed) {
 TEST_F(TensorReplicaTest, TensorsThatMakeNoSenseAreRefusedAtOnce) {
   Memory memory(model_);
   memory.tensors[0].bytes = memory.tensors[0].bytes.first(10);
-  EXPECT_TRUE(is_failure(open(&memory).status(), Code::kInvalidArgument, "\"embed\""));
+  EXPECT_FAILS(open(&memory), Code::kInvalidArgument, "\"embed\"");
   Memory twice(model_);
   twice.tensors.push_back(twice.tensors[2]);
-  EXPECT_TRUE(is_failure(open(&twice).status(), Code::kInvalidArgument, "given twice"));
+  EXPECT_FAILS(open(&twice), Code::kInvalidArgument, "given twice");
 }
 
 TEST_F(TensorReplicaTest, DenseAndFullVersionsArriveToo) {
@@ -383,8 +358,7 @@ TEST_F(TensorReplicaTest, DenseAndFullVersionsArriveToo) {
   ASSERT_TRUE(replica->pull().ok());
   for (const double density : {0.4, 1.0, 0.001}) {
     step(density);
-    const auto report = replica->pull();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    must(replica->pull());
     EXPECT_TRUE(memory.is(model_)) << density;
   }
 }
@@ -394,8 +368,7 @@ TEST_F(TensorReplicaTest, ATensorInSeveralBoxesIsOneTensor) {
   model_ = Model::make(900);  // "embed" has 23 MB
   store_ = std::make_shared<HookedStore>();
   states_.clear();
-  PublishOptions how;
-  how.limits.memory_bytes = uint64_t{32} << 20;
+  PublishOptions how{.limits = {.memory_bytes = uint64_t{32} << 20}};
   publisher_.emplace(Publisher::open(store_, how).value());
   publish();
   Memory memory(model_);
@@ -403,17 +376,15 @@ TEST_F(TensorReplicaTest, ATensorInSeveralBoxesIsOneTensor) {
   auto replica = open(&memory);
   ASSERT_TRUE(replica->pull().ok());
   step();
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  must(replica->pull());
   EXPECT_TRUE(memory.is(model_));
   // A change outside all boxes of the next step is found as well.
   TestTensor& embed = model_.tensors[0];
   embed.bytes[0] ^= 1;  // one box changes
   publish();
   memory.bytes(0).back() ^= 1;
-  const auto repaired = replica->pull();
-  ASSERT_TRUE(repaired.ok()) << repaired.status().to_string();
-  EXPECT_TRUE(repaired->repaired);
+  const auto repaired = must(replica->pull());
+  EXPECT_TRUE(repaired.repaired);
   EXPECT_TRUE(memory.is(model_));
 }
 
@@ -429,9 +400,7 @@ TEST_F(TensorReplicaTest, BoxesOfRanksArriveAsOneTensor) {
       threads.emplace_back([&, rank] {
         const auto run = [&]() -> Status {
           if (!ranks[rank]) {
-            PublishOptions how;
-            how.limits.threads = 1;
-            how.ranks = group.ranks(rank);
+            PublishOptions how{.ranks = group.ranks(rank), .limits = {.threads = 1}};
             DW_ASSIGN_OR_RETURN(Publisher opened, Publisher::open(store_, how));
             ranks[rank].emplace(std::move(opened));
           }
@@ -459,23 +428,20 @@ TEST_F(TensorReplicaTest, BoxesOfRanksArriveAsOneTensor) {
   };
   publish_together();
   Memory memory(model_);
-  auto replica = open(&memory);
-  ASSERT_TRUE(replica.ok()) << replica.status().to_string();
-  ASSERT_TRUE(replica->pull().ok());
+  auto replica = must(open(&memory));
+  ASSERT_TRUE(replica.pull().ok());
   EXPECT_TRUE(memory.is(model_));
   for (int i = 0; i < 2; ++i) {
     model_.step();
     publish_together();
-    const auto report = replica->pull();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_FALSE(report->repaired);
+    const auto report = must(replica.pull());
+    EXPECT_FALSE(report.repaired);
     EXPECT_TRUE(memory.is(model_));
   }
   // What such tensors hold is recognised, too.
   auto other = open(&memory);
-  const auto report = other->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_FALSE(report->changed);
+  const auto report = must(other->pull());
+  EXPECT_FALSE(report.changed);
   EXPECT_EQ(other->version(), 2);
 }
 
@@ -488,12 +454,11 @@ TEST_F(TensorReplicaTest, SaysWhereItIs) {
     auto replica = open(&memory, how);
     ASSERT_TRUE(replica->pull().ok());
   }
-  const auto beats = list_heartbeats(*store_);
-  ASSERT_TRUE(beats.ok()) << beats.status().to_string();
-  ASSERT_EQ(beats->size(), 1);
-  ASSERT_TRUE((*beats)[0].heartbeat.ok());
-  EXPECT_EQ((*beats)[0].heartbeat->name, "engine-7");
-  EXPECT_EQ((*beats)[0].heartbeat->held, Chain::open(store_)->version(0)->identity());
+  const auto beats = must(list_heartbeats(*store_));
+  ASSERT_EQ(beats.size(), 1);
+  ASSERT_TRUE(beats[0].heartbeat.ok());
+  EXPECT_EQ(beats[0].heartbeat->name, "engine-7");
+  EXPECT_EQ(beats[0].heartbeat->held, Chain::open(store_)->version(0)->identity());
 }
 
 }  // namespace

@@ -1,11 +1,8 @@
 // Fifty replicas of one bucket: how many requests a version costs each of them.
-#include <gtest/gtest.h>
 
 #include <array>
 #include <cstdio>
 #include <deque>
-#include <random>
-#include <thread>
 
 #include "deltawire/publisher.h"
 #include "deltawire/tensor_replica.h"
@@ -61,10 +58,9 @@ class Followers {
       for (auto& tensor : models_.back().tensors) {
         live.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
       }
-      TensorReplicaOptions how;
-      how.limits.threads = 1;
-      how.name = "follower-" + std::to_string(i);
-      how.scratch = scratch_.path();
+      TensorReplicaOptions how{.limits = {.threads = 1},
+                               .name = "follower-" + std::to_string(i),
+                               .scratch = scratch_.path()};
       replicas_.push_back(
           TensorReplica::open(open_store(url, options).value(), std::move(live), how).value());
     }
@@ -96,22 +92,18 @@ TEST(FollowersRgw, AVersionTakesEachOfFiftyAFewRequests) {
   REQUIRE_GATEWAY();
   const std::string url =
       std::string("s3://") + testing::kBucket + "/fifty-" + std::to_string(std::random_device()());
-  PublishOptions options;
-  options.limits.threads = 1;
-  options.anchors = Anchors{.by_bytes = false};
-  Result<std::shared_ptr<Store>> store = open_store(url, gateway_options());
-  ASSERT_TRUE(store.ok()) << store.status().to_string();
-  auto publisher = Publisher::open(*store, options);
-  ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
+  std::shared_ptr<Store> store = must(open_store(url, gateway_options()));
+  auto publisher = must(
+      Publisher::open(store, {.anchors = Anchors{.by_bytes = false}, .limits = {.threads = 1}}));
   Model model = Model::make();
-  ASSERT_TRUE(publisher->publish(model.views()).ok());
+  ASSERT_TRUE(publisher.publish(model.views()).ok());
   const auto metrics = std::make_shared<StoreMetrics>();
   Followers followers(url, model, metrics);
   followers.pull_all(0);
   Counts before = Counts::of(*metrics);
   for (uint64_t version = 1; version <= kVersions; ++version) {
     model.step();
-    ASSERT_TRUE(publisher->publish(model.views()).ok());
+    ASSERT_TRUE(publisher.publish(model.views()).ok());
     followers.pull_all(version);
   }
   const Counts versions = Counts::of(*metrics).since(before);

@@ -1,23 +1,18 @@
 // A long run in one process: thousands of versions published and followed, old ones collected, and
 // neither memory nor descriptors grow.
-#include <gtest/gtest.h>
 #include <malloc.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <random>
 
 #include "chain/chain.h"
 #include "chain/gc.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
+#include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 class TemporaryFolder {
  public:
@@ -73,10 +68,9 @@ class Model {
     return views;
   }
   void expect_equal(const fs::path& local) const {
-    const auto checkpoint = Checkpoint::open(local);
-    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
+    const auto checkpoint = must(Checkpoint::open(local));
     for (const PublishTensor& tensor : views()) {
-      const CheckpointTensor* got = checkpoint->find(tensor.view.name);
+      const CheckpointTensor* got = checkpoint.find(tensor.view.name);
       ASSERT_NE(got, nullptr);
       EXPECT_TRUE(std::equal(got->view.bytes.begin(), got->view.bytes.end(),
                              tensor.view.bytes.begin(), tensor.view.bytes.end()));
@@ -91,37 +85,25 @@ class Model {
 TEST(Soak, ThousandsOfVersionsInFlatMemory) {
   constexpr uint64_t kVersions = 2000, kWarm = 400, kCollectEvery = 100;
   const TemporaryFolder folder;
-  const auto store = open_store((folder.path() / "store").string(), {});
-  ASSERT_TRUE(store.ok()) << store.status().to_string();
-  PublishOptions publish;
-  publish.limits.threads = 1;
-  auto publisher = Publisher::open(*store, publish);
-  ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
-  ReplicaOptions options;
-  options.limits.threads = 1;
-  auto replica = Replica::open(*store, folder.path() / "replica", options);
+  const auto store = must(open_store((folder.path() / "store").string(), {}));
+  auto publisher = must(Publisher::open(store, {.limits = {.threads = 1}}));
+  ReplicaOptions options{.limits = {.threads = 1}};
+  auto replica = Replica::open(store, folder.path() / "replica", options);
 
   Model model;
   size_t descriptors = 0;
   uint64_t memory = 0;
   for (uint64_t version = 0; version <= kVersions; ++version) {
     model.step();
-    const auto sent = publisher->publish(model.views());
-    ASSERT_TRUE(sent.ok()) << sent.status().to_string();
-    ASSERT_EQ(sent->version, version);
-    if (!replica.ok()) replica = Replica::open(*store, folder.path() / "replica", options);
+    const auto sent = must(publisher.publish(model.views()));
+    ASSERT_EQ(sent.version, version);
+    if (!replica.ok()) replica = Replica::open(store, folder.path() / "replica", options);
     ASSERT_TRUE(replica.ok()) << replica.status().to_string();
-    const auto got = replica->pull();
-    ASSERT_TRUE(got.ok()) << got.status().to_string();
-    ASSERT_EQ(got->version, version);
+    const auto got = must(replica->pull());
+    ASSERT_EQ(got.version, version);
     if (version % kCollectEvery == 0 && version != 0) {
-      const auto chain = Chain::open(*store, {});
-      ASSERT_TRUE(chain.ok());
-      GcOptions gc;
-      gc.keep = 20;
-      gc.grace_seconds = 0;
-      const auto collected = collect_garbage(*chain, gc);
-      ASSERT_TRUE(collected.ok()) << collected.status().to_string();
+      const auto chain = must(Chain::open(store, {}));
+      must(collect_garbage(chain, {.keep = 20, .grace_seconds = 0}));
       model.expect_equal(folder.path() / "replica");
     }
     if (version == kWarm) {
@@ -140,4 +122,4 @@ TEST(Soak, ThousandsOfVersionsInFlatMemory) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

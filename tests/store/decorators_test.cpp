@@ -107,7 +107,7 @@ TEST(RetryingStore, StopsTryingWhenEverythingIsToEnd) {
   stop = true;
   {
     RetryingRig rig("duplicate");
-    EXPECT_TRUE(is_failure(rig.store.put_if_absent("a", MemoryBody("x")), Code::kUnavailable));
+    EXPECT_FAILS(rig.store.put_if_absent("a", MemoryBody("x")), Code::kUnavailable);
     EXPECT_TRUE(rig.clock.sleeps().empty());
     EXPECT_TRUE(rig.memory->get("a", 10).ok());
     EXPECT_TRUE(rig.store.get("a", 10).ok());  // what has an answer has it
@@ -145,8 +145,8 @@ TEST(RetryingStore, GivesUpAndSaysHowOftenItTried) {
 TEST(RetryingStore, WithoutRetriesTheFailureIsLeftAsItIs) {
   RetryingRig rig("unavailable", 0);
   const Status status = rig.store.put("a", MemoryBody("x"));
-  EXPECT_TRUE(is_failure(status, Code::kUnavailable));
-  EXPECT_EQ(status.message().find("tried"), std::string::npos);
+  EXPECT_FAILS(status, Code::kUnavailable);
+  EXPECT_FALSE(contains(status.message(), "tried"));
   EXPECT_TRUE(rig.clock.sleeps().empty());
 }
 
@@ -165,14 +165,14 @@ TEST(RetryingStore, ItsOwnLostPutIfAbsentIsASuccess) {
   RetryingRig rig("duplicate:n=1:op=put-if-absent");
   EXPECT_TRUE(rig.store.put_if_absent("v/1", MemoryBody("mine")).ok());
   EXPECT_EQ(*rig.memory->get("v/1", 10), "mine");
-  EXPECT_TRUE(is_failure(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict));
+  EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict);
 }
 
 TEST(RetryingStore, AnothersPutIfAbsentIsAConflict) {
   for (const char* theirs : {"them", "theirs", ""}) {  // of our size, longer, empty
     RetryingRig rig("unavailable:n=1:op=put-if-absent");
     ASSERT_TRUE(rig.memory->put("v/1", MemoryBody(theirs)).ok());
-    EXPECT_TRUE(is_failure(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict));
+    EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict);
     EXPECT_EQ(*rig.memory->get("v/1", 10), theirs);
   }
 }
@@ -180,14 +180,14 @@ TEST(RetryingStore, AnothersPutIfAbsentIsAConflict) {
 TEST(RetryingStore, AConflictAtTheFirstTryIsNotLookedInto) {
   RetryingRig rig("fail:op=get+stat+read:code=internal-error");
   ASSERT_TRUE(rig.memory->put("v/1", MemoryBody("mine")).ok());
-  EXPECT_TRUE(is_failure(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict));
+  EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict);
 }
 
 TEST(RetryingStore, WhenItCannotLookItDoesNotGuess) {
   RetryingRig rig("duplicate:n=1:op=put-if-absent,unavailable:op=get+stat");
-  EXPECT_TRUE(is_failure(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kUnavailable));
+  EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kUnavailable);
   RetryingRig broken("duplicate:n=1:op=put-if-absent,fail:op=get+stat");
-  EXPECT_TRUE(is_failure(broken.store.put_if_absent("v/1", MemoryBody("mine")), Code::kIo));
+  EXPECT_FAILS(broken.store.put_if_absent("v/1", MemoryBody("mine")), Code::kIo);
 }
 
 // ---- limits

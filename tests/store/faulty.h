@@ -9,9 +9,7 @@ namespace deltawire::testing {
 
 inline std::vector<Fault> faults(std::string_view spec) {
   if (spec.empty()) return {};
-  Result<std::vector<Fault>> parsed = parse_faults(spec);
-  EXPECT_TRUE(parsed.ok()) << parsed.status().to_string();
-  return parsed.ok() ? *parsed : std::vector<Fault>();
+  return must(parse_faults(spec));
 }
 
 }  // namespace deltawire::testing

@@ -28,9 +28,8 @@ struct FaultyRig {
   std::string listed(std::string_view prefix = "", std::string_view after = "",
                      size_t limit = 1000) {
     std::string all;
-    const auto page = store.list(prefix, after, limit);
-    EXPECT_TRUE(page.ok()) << page.status().to_string();
-    for (const ObjectInfo& object : *page) all += (all.empty() ? "" : " ") + object.name;
+    const auto page = must(store.list(prefix, after, limit));
+    for (const ObjectInfo& object : page) all += (all.empty() ? "" : " ") + object.name;
     return all;
   }
 
@@ -59,7 +58,7 @@ TEST(FaultyStore, FailsTheNthCall) {
   FaultyRig rig("fail:n=3:code=i-o-error");
   EXPECT_TRUE(rig.put("a", "1").ok());
   EXPECT_TRUE(rig.store.stat("a").ok());
-  EXPECT_TRUE(is_failure(rig.put("b", "2"), Code::kIo, "memory:rig: put b: injected fault"));
+  EXPECT_FAILS(rig.put("b", "2"), Code::kIo, "memory:rig: put b: injected fault");
   EXPECT_EQ(rig.stored("b"), "not found");  // nothing was done
   EXPECT_TRUE(rig.put("b", "2").ok());
 }
@@ -70,7 +69,7 @@ TEST(FaultyStore, CountsOnlyCallsThatItIsAbout) {
   EXPECT_TRUE(rig.put("y/1", "").ok());
   EXPECT_TRUE(rig.store.stat("x/1").ok());
   EXPECT_TRUE(rig.put_if_absent("x/2", "").ok());
-  EXPECT_TRUE(is_failure(rig.store.remove("x/1"), Code::kUnavailable));
+  EXPECT_FAILS(rig.store.remove("x/1"), Code::kUnavailable);
   EXPECT_TRUE(rig.store.remove("x/1").ok());
 }
 
@@ -119,8 +118,8 @@ TEST(FaultyStore, LostWritesAreThereUntilTheCrash) {
   EXPECT_TRUE(rig.put("old", "new").ok());  // lost
   EXPECT_TRUE(rig.put_if_absent("kept", "1").ok());
   EXPECT_TRUE(rig.put_if_absent("lost", "2").ok());  // lost
-  EXPECT_TRUE(is_failure(rig.put_if_absent("lost", "3"), Code::kConflict));
-  EXPECT_TRUE(is_failure(rig.put_if_absent("kept", "3"), Code::kConflict));
+  EXPECT_FAILS(rig.put_if_absent("lost", "3"), Code::kConflict);
+  EXPECT_FAILS(rig.put_if_absent("kept", "3"), Code::kConflict);
   EXPECT_EQ(rig.seen("old"), "new");
   EXPECT_EQ(rig.seen("lost"), "2");
   EXPECT_EQ(rig.listed(), "kept lost old");
@@ -146,25 +145,25 @@ TEST(FaultyStore, AWriteAfterALostOneLasts) {
 
 TEST(FaultyStore, DuplicateIsDoneButSaysUnavailable) {
   FaultyRig rig("duplicate");
-  EXPECT_TRUE(is_failure(rig.put("a", "x"), Code::kUnavailable, "a", "the answer was lost"));
+  EXPECT_FAILS(rig.put("a", "x"), Code::kUnavailable, "a", "the answer was lost");
   EXPECT_EQ(rig.stored("a"), "x");
-  EXPECT_TRUE(is_failure(rig.put_if_absent("b", "y"), Code::kUnavailable));
+  EXPECT_FAILS(rig.put_if_absent("b", "y"), Code::kUnavailable);
   EXPECT_EQ(rig.stored("b"), "y");
-  EXPECT_TRUE(is_failure(rig.store.remove("a"), Code::kUnavailable));
+  EXPECT_FAILS(rig.store.remove("a"), Code::kUnavailable);
   EXPECT_EQ(rig.stored("a"), "not found");
 }
 
 TEST(FaultyStore, TwiceGivesTheSecondAnswer) {
   FaultyRig rig("twice");
   EXPECT_TRUE(rig.put("a", "x").ok());
-  EXPECT_TRUE(is_failure(rig.put_if_absent("b", "y"), Code::kConflict));
+  EXPECT_FAILS(rig.put_if_absent("b", "y"), Code::kConflict);
   EXPECT_EQ(rig.stored("b"), "y");
   EXPECT_TRUE(rig.store.remove("a").ok());
 }
 
 TEST(FaultyStore, LateWritesComeAfterOthers) {
   FaultyRig rig("late:n=1:calls=3");
-  EXPECT_TRUE(is_failure(rig.put("HEAD", "1"), Code::kUnavailable, "the answer was lost"));
+  EXPECT_FAILS(rig.put("HEAD", "1"), Code::kUnavailable, "the answer was lost");
   EXPECT_TRUE(rig.put("HEAD", "2").ok());  // one call later
   EXPECT_EQ(rig.seen("HEAD"), "2");        // two
   EXPECT_EQ(rig.seen("HEAD"), "1");        // three: the first one arrives
@@ -218,12 +217,11 @@ TEST(FaultyStore, FlipTurnsOverOneBit) {
 }
 
 TEST(FaultSpec, ReadsEveryKind) {
-  const auto parsed = parse_faults(
-      "unavailable:p=0.1:seed=3,slow:ms=50,tear:n=4,stale-list:calls=3,lost:n=2,"
-      "duplicate:p=0.05,flip:n=7,fail:code=corruption:op=get+read,twice:times=2,"
-      "late:calls=5:name=manifests/,stale-list:seconds=1.5");
-  ASSERT_TRUE(parsed.ok()) << parsed.status().to_string();
-  const std::vector<Fault>& faults = *parsed;
+  const auto parsed =
+      must(parse_faults("unavailable:p=0.1:seed=3,slow:ms=50,tear:n=4,stale-list:calls=3,lost:n=2,"
+                        "duplicate:p=0.05,flip:n=7,fail:code=corruption:op=get+read,twice:times=2,"
+                        "late:calls=5:name=manifests/,stale-list:seconds=1.5"));
+  const std::vector<Fault>& faults = parsed;
   ASSERT_EQ(faults.size(), 11u);
   EXPECT_EQ(faults[0].kind, FaultKind::kUnavailable);
   EXPECT_EQ(faults[0].p, 0.1);

@@ -1,7 +1,5 @@
-#include <filesystem>
-
-#include "deltawire/store.h"
 #include "store/open_store.h"
+#include "deltawire/store.h"
 #include "store/store_metrics.h"
 #include "test_files.h"
 
@@ -39,13 +37,13 @@ TEST(OpenStore, FoldersByPathAndByUrl) {
   const auto by_url = open_store("file://" + (folder.path() / "a%20room/").string(), {});
   const auto by_host = open_store("file://localhost" + (folder.path() / "a%20room").string(), {});
   ASSERT_TRUE(by_path.ok() && by_url.ok() && by_host.ok());
-  EXPECT_FALSE(std::filesystem::exists(path));  // made by the first put
+  EXPECT_FALSE(fs::exists(path));  // made by the first put
   EXPECT_EQ((*by_path)->list("", "", 10)->size(), 0u);
   ASSERT_TRUE((*by_path)->put("x/y", MemoryBody("1")).ok());
   EXPECT_EQ(get(**by_url, "x/y"), "1");
   EXPECT_EQ(get(**by_host, "x/y"), "1");
   EXPECT_EQ((*by_url)->local_folder(), path);
-  EXPECT_EQ(read_file(std::filesystem::path(path) / "x/y"), "1");
+  EXPECT_EQ(read_file(fs::path(path) / "x/y"), "1");
 }
 
 TEST(OpenStore, RefusesWhatItDoesNotKnow) {
@@ -63,28 +61,24 @@ TEST(OpenStore, RefusesWhatItDoesNotKnow) {
 }
 
 TEST(OpenStore, PutsEverythingAround) {
-  StoreOptions options;
-  options.metrics = std::make_shared<StoreMetrics>();
-  options.wrap = inject_faults("unavailable:n=1,flip:op=get:name=flipped");
-  options.max_bytes_per_second = uint64_t{1} << 40;
-  const auto store = open_store("memory:everything", options);
-  ASSERT_TRUE(store.ok()) << store.status().to_string();
-  EXPECT_TRUE((*store)->put("a", MemoryBody("12345")).ok());
+  StoreOptions options{.max_bytes_per_second = uint64_t{1} << 40,
+                       .wrap = inject_faults("unavailable:n=1,flip:op=get:name=flipped"),
+                       .metrics = std::make_shared<StoreMetrics>()};
+  const auto store = must(open_store("memory:everything", options));
+  EXPECT_TRUE(store->put("a", MemoryBody("12345")).ok());
   const OperationCounts puts = options.metrics->counts(StoreOperation::kPut);
   EXPECT_EQ(puts.calls, 2u);
   EXPECT_EQ(puts.errors, 1u);
   EXPECT_EQ(puts.retries, 1u);
   EXPECT_EQ(puts.bytes, 5u);
-  EXPECT_TRUE((*store)->put("flipped", MemoryBody("12345")).ok());
-  EXPECT_NE(get(**store, "flipped"), "12345");
-  EXPECT_EQ(get(**store, "a"), "12345");
+  EXPECT_TRUE(store->put("flipped", MemoryBody("12345")).ok());
+  EXPECT_NE(get(*store, "flipped"), "12345");
+  EXPECT_EQ(get(*store, "a"), "12345");
 }
 
 TEST(OpenStore, BadFaultsAreRefusedWhenItOpens) {
-  StoreOptions options;
-  options.wrap = inject_faults("explode");
-  EXPECT_TRUE(is_failure(open_store("memory:x", options).status(), Code::kInvalidArgument, "fault",
-                         "explode"));
+  StoreOptions options{.wrap = inject_faults("explode")};
+  EXPECT_FAILS(open_store("memory:x", options), Code::kInvalidArgument, "fault", "explode");
 }
 
 TEST(OpenStore, WhereLiesAreToldNoFileIsMapped) {

@@ -4,10 +4,9 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <random>
 
 #include "store/s3_store.h"
+#include "test_files.h"
 
 namespace deltawire::testing {
 namespace {
@@ -25,9 +24,7 @@ const Gateway* find() {
   found.tls_endpoint = variable("DELTAWIRE_RGW_TLS_ENDPOINT");
   found.virtual_host_endpoint = variable("DELTAWIRE_RGW_VIRTUAL_HOST_ENDPOINT");
   found.ca_file = variable("DELTAWIRE_RGW_CA_FILE");
-  StoreOptions options;
-  options.endpoint = found.endpoint;
-  const Status made = make_s3_bucket(kBucket, options);
+  const Status made = make_s3_bucket(kBucket, {.endpoint = found.endpoint});
   if (made.ok()) return &found;
   std::fprintf(stderr, "%s\n", made.to_string().c_str());
   std::abort();
@@ -54,18 +51,12 @@ const Gateway* gateway() {
   return found;
 }
 
-StoreOptions gateway_options() {
-  StoreOptions options;
-  options.endpoint = gateway()->endpoint;
-  return options;
-}
+StoreOptions gateway_options() { return {.endpoint = gateway()->endpoint}; }
 
 std::shared_ptr<Store> open_fresh_store(const StoreOptions& options) {
   std::random_device random;
   const std::string prefix = "test-" + std::to_string(random()) + "-" + std::to_string(random());
-  const auto opened = open_s3_store(kBucket, prefix, options);
-  EXPECT_TRUE(opened.ok()) << opened.status().to_string();
-  return opened.ok() ? *opened : nullptr;
+  return must(open_s3_store(kBucket, prefix, options));
 }
 
 OwnGateway start_own_gateway() {

@@ -2,7 +2,7 @@
 // S3: Authenticating Requests (AWS Signature Version 4)".
 #include "store/s3/sigv4.h"
 
-#include <gtest/gtest.h>
+#include "test_files.h"
 
 namespace deltawire::s3 {
 namespace {

@@ -1,5 +1,4 @@
 // The S3 store against a real server that has no conditional PUT: OpenStack Swift.
-#include <gtest/gtest.h>
 
 #include "conformance.h"
 #include "s3_gateway.h"
@@ -15,10 +14,8 @@ constexpr char kNoSwift[] = "skipped: no OpenStack Swift";
 std::shared_ptr<Store> open_swift() {
   static const bool found = load_server("DELTAWIRE_SWIFT_DIR");
   if (!found) return nullptr;
-  StoreOptions options;
-  options.endpoint = std::getenv("DELTAWIRE_SWIFT_ENDPOINT");
-  const Status made = make_s3_bucket(kBucket, options);
-  EXPECT_TRUE(made.ok()) << made.to_string();
+  StoreOptions options{.endpoint = std::getenv("DELTAWIRE_SWIFT_ENDPOINT")};
+  must(make_s3_bucket(kBucket, options));
   return open_fresh_store(options);
 }
 
@@ -31,12 +28,11 @@ INSTANTIATE_TEST_SUITE_P(S3Swift, StoreConformance,
 TEST(S3Swift, MissingConditionalPutIsDetected) {
   const auto store = open_swift();
   if (store == nullptr) GTEST_SKIP() << kNoSwift;
-  const auto can = store->capabilities();
-  ASSERT_TRUE(can.ok()) << can.status().to_string();
-  EXPECT_FALSE(can->put_if_absent);
-  EXPECT_TRUE(is_failure(store->put_if_absent("v/1", MemoryBody("x")), Code::kUnsupported,
-                         "no conditional PUT"));
-  EXPECT_TRUE(is_failure(store->stat("v/1").status(), Code::kNotFound));
+  const auto can = must(store->capabilities());
+  EXPECT_FALSE(can.put_if_absent);
+  EXPECT_FAILS(store->put_if_absent("v/1", MemoryBody("x")), Code::kUnsupported,
+               "no conditional PUT");
+  EXPECT_FAILS(store->stat("v/1"), Code::kNotFound);
 }
 
 }  // namespace

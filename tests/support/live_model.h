@@ -1,8 +1,6 @@
 // A published model, and memory that replicas keep at its versions.
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <deque>
 
 #include "deltawire/tensor_replica.h"
@@ -52,20 +50,14 @@ class TensorReplicaTest : public ::testing::Test {
     publish();
   }
   void publish() {
-    const auto report = publisher_->publish(model_.views());
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    must(publisher_->publish(model_.views()));
     states_.push_back(model_);
   }
   void step(double density = 0.02) {
     model_.step(density);
     publish();
   }
-  static TensorReplicaOptions options() {
-    TensorReplicaOptions options;
-    options.limits.threads = 2;
-    options.heartbeat = false;
-    return options;
-  }
+  static TensorReplicaOptions options() { return {.limits = {.threads = 2}, .heartbeat = false}; }
   Result<TensorReplica> open(Memory* memory, const TensorReplicaOptions& how = options()) {
     return TensorReplica::open(store_, memory->tensors, how);
   }
@@ -76,11 +68,10 @@ class TensorReplicaTest : public ::testing::Test {
     step();
     ASSERT_TRUE(replica->prepare().ok());
     for (uint8_t& byte : memory->bytes(1)) byte ^= 0xff;
-    EXPECT_TRUE(is_failure(replica->commit().status(), Code::kBaseMismatch, "layer.0.up"));
+    EXPECT_FAILS(replica->commit(), Code::kBaseMismatch, "layer.0.up");
     EXPECT_FALSE(replica->version().has_value());
-    const auto report = replica->pull();
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_FALSE(report->from.has_value());
+    const auto report = must(replica->pull());
+    EXPECT_FALSE(report.from.has_value());
     EXPECT_TRUE(memory->is(model_));
   }
   // Flips a byte of an object.

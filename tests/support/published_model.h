@@ -1,10 +1,6 @@
 // A model that changes step by step, and what a chain holds of it.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-
 #include "chain/chain.h"
 #include "checkpoints.h"
 #include "deltawire/publisher.h"
@@ -44,11 +40,7 @@ struct Model {
 };
 
 // Of publishers whose models change their tensors.
-inline PublishOptions with_schema_change() {
-  PublishOptions options;
-  options.schema_change = true;
-  return options;
-}
+inline PublishOptions with_schema_change() { return {.schema_change = true}; }
 
 // Whether a version of the chain is this model, bit for bit.
 inline ::testing::AssertionResult holds(const std::shared_ptr<Store>& store, uint64_t version,

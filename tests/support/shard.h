@@ -1,9 +1,6 @@
 // What one rank of a sharded model holds.
 #pragma once
 
-#include <memory>
-#include <vector>
-
 #include "deltawire/tensor.h"
 #include "support/published_model.h"
 

@@ -1,14 +1,6 @@
 // A chain made by hand for the tests of replicas: versions from checkpoints, without a Publisher.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "base/file.h"
 #include "base/hex.h"
 #include "base/process.h"
@@ -33,7 +25,7 @@ class TestChain {
 
   std::shared_ptr<Store> store() const { return store_; }
   const Chain& chain() const { return chain_; }
-  std::filesystem::path checkpoint(uint64_t version) const {
+  fs::path checkpoint(uint64_t version) const {
     return folder_.path() / ("v" + std::to_string(version));
   }
   uint64_t head() const { return records_.size() - 1; }
@@ -45,7 +37,7 @@ class TestChain {
     if (num_files > 1) {
       write_sharded(folder, tensors, num_files);
     } else {
-      std::filesystem::create_directories(folder);
+      fs::create_directories(folder);
       write_checkpoint(folder / "model.safetensors", tensors);
       std::ofstream(folder / "config.json") << "{}\n";
     }
@@ -62,8 +54,7 @@ class TestChain {
     commit(VersionKind::kDelta, version - 1, put_delta(version - 1, version, codec, part_bytes));
   }
   // The same from parts that were made elsewhere.
-  void publish_parts(const std::vector<TestTensor>& tensors,
-                     const std::vector<std::filesystem::path>& parts,
+  void publish_parts(const std::vector<TestTensor>& tensors, const std::vector<fs::path>& parts,
                      const std::map<std::string, std::vector<BoxDigest>>& boxes) {
     write(tensors, 1);
     const uint64_t version = records_.size();
@@ -92,19 +83,17 @@ class TestChain {
   }
 
   void add_anchor(uint64_t version) {
-    const Status status = add_hop(chain_, nullptr, records_[version], put_files(version));
-    ASSERT_TRUE(status.ok()) << status.to_string();
+    must(add_hop(chain_, nullptr, records_[version], put_files(version)));
   }
   void add_merged(uint64_t base, uint64_t version) {
-    const Status status = add_hop(chain_, &records_[base], records_[version],
-                                  put_delta(base, version, "auto", kDefaultPartBytes));
-    ASSERT_TRUE(status.ok()) << status.to_string();
+    must(add_hop(chain_, &records_[base], records_[version],
+                 put_delta(base, version, "auto", kDefaultPartBytes)));
   }
 
   // Changes the manifest of the next commit: for stores that lie.
   std::function<void(Manifest*)> tamper;
 
-  PartRef put(const std::filesystem::path& file, const std::string& object) {
+  PartRef put(const fs::path& file, const std::string& object) {
     const std::string text = read_file(file);
     EXPECT_TRUE(store_->put(object, MemoryBody(text)).ok());
     return {object, text.size(), digest_of(DigestKind::kSha256, as_bytes(text))};
@@ -114,7 +103,7 @@ class TestChain {
   std::vector<PartRef> put_files(uint64_t version) {
     const std::string folder = full_folder(version, random_hex(8));
     std::vector<PartRef> parts;
-    for (const auto& item : std::filesystem::directory_iterator(checkpoint(version))) {
+    for (const auto& item : fs::directory_iterator(checkpoint(version))) {
       parts.push_back(put(item.path(), folder + item.path().filename().string()));
     }
     return parts;
@@ -123,15 +112,12 @@ class TestChain {
   std::vector<PartRef> put_delta(uint64_t base, uint64_t version, const std::string& codec,
                                  uint64_t part_bytes) {
     const auto delta = folder_.path() / "delta";
-    std::filesystem::remove_all(delta);
-    DiffOptions options;
-    options.codec = codec;
-    options.part_bytes = part_bytes;
-    const auto report = diff_checkpoints(checkpoint(base), checkpoint(version), delta, options);
-    EXPECT_TRUE(report.ok()) << report.status().to_string();
+    fs::remove_all(delta);
+    DiffOptions options{.codec = codec, .part_bytes = part_bytes};
+    must(diff_checkpoints(checkpoint(base), checkpoint(version), delta, options));
     const std::string folder = part_folder(version, random_hex(8));
     std::vector<PartRef> parts;
-    for (const auto& item : std::filesystem::directory_iterator(delta)) {
+    for (const auto& item : fs::directory_iterator(delta)) {
       if (item.path().extension() != ".safetensors") continue;
       parts.push_back(put(item.path(), folder + item.path().filename().string()));
     }
@@ -142,7 +128,7 @@ class TestChain {
   std::vector<SideFile> put_sides(uint64_t version) {
     const std::string attempt = side_attempt(version, random_hex(8));
     std::vector<SideFile> files;
-    for (const auto& item : std::filesystem::directory_iterator(checkpoint(version))) {
+    for (const auto& item : fs::directory_iterator(checkpoint(version))) {
       const std::string name = item.path().filename().string();
       if (is_weights_file(name)) continue;
       const std::string text = read_file(item.path());
@@ -169,9 +155,8 @@ class TestChain {
     m.parts = std::move(parts);
     m.files = put_sides(version);
     Schema schema;
-    const auto opened = Checkpoint::open(checkpoint(version));
-    ASSERT_TRUE(opened.ok()) << opened.status().to_string();
-    for (const CheckpointTensor& tensor : opened->tensors()) {
+    const auto opened = must(Checkpoint::open(checkpoint(version)));
+    for (const CheckpointTensor& tensor : opened.tensors()) {
       schema.tensors.push_back({tensor.view.name, tensor.view.dtype, tensor.view.shape});
       m.digests.push_back(digest_of(DigestKind::kSum128, tensor.view.bytes));
     }
@@ -204,8 +189,7 @@ class TestChain {
 };
 
 // Bit for bit the same tensors.
-inline ::testing::AssertionResult is_identical(const std::filesystem::path& a,
-                                               const std::filesystem::path& b) {
+inline ::testing::AssertionResult is_identical(const fs::path& a, const fs::path& b) {
   const auto report = verify_checkpoints(a, b, {});
   if (!report.ok()) return ::testing::AssertionFailure() << report.status().to_string();
   if (report->differences.empty()) return ::testing::AssertionSuccess();

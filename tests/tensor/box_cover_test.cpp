@@ -1,11 +1,8 @@
 #include "tensor/box.h"
 
-#include <gtest/gtest.h>
+#include "test_files.h"
 
-#include <algorithm>
-#include <random>
-
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 Status cover(const Shape& shape, const std::vector<Box>& boxes) {
@@ -66,10 +63,10 @@ TEST(BoxCover, TensOfThousands) {
   EXPECT_TRUE(cover({4000, 4000, 16}, boxes).ok());
   std::vector<Box> gap = boxes;
   gap.pop_back();
-  EXPECT_NE(cover({4000, 4000, 16}, gap).message().find("boxes cover "), std::string::npos);
+  EXPECT_TRUE(contains(cover({4000, 4000, 16}, gap).message(), "boxes cover "));
   boxes.back() = boxes.front();  // behind all that is compared, when it is not among the first
   EXPECT_EQ(cover({4000, 4000, 16}, boxes).code(), Code::kCorruption);
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

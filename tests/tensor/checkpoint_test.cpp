@@ -1,9 +1,6 @@
 #include "deltawire/checkpoint.h"
 
-#include <gtest/gtest.h>
 #include <sys/stat.h>
-
-#include <optional>
 
 #include "tensor/defects.h"
 #include "tensor/safetensors_writer.h"
@@ -27,32 +24,31 @@ std::string shard(const std::vector<std::string>& names, const Metadata& metadat
 TEST(Checkpoint, OneFile) {
   TempFolder folder;
   const auto path = folder.put("any.name", shard({"w.2", "w.10", "b"}, {{"format", "pt"}}));
-  const auto checkpoint = Checkpoint::open(path);
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
-  EXPECT_EQ(checkpoint->path(), path);
-  EXPECT_FALSE(checkpoint->has_index());
-  EXPECT_EQ(checkpoint->data_bytes(), 8U);
+  const auto checkpoint = must(Checkpoint::open(path));
+  EXPECT_EQ(checkpoint.path(), path);
+  EXPECT_FALSE(checkpoint.has_index());
+  EXPECT_EQ(checkpoint.data_bytes(), 8U);
 
-  ASSERT_EQ(checkpoint->files().size(), 1U);
-  const CheckpointFile& file = checkpoint->files()[0];
+  ASSERT_EQ(checkpoint.files().size(), 1U);
+  const CheckpointFile& file = checkpoint.files()[0];
   EXPECT_EQ(file.name, "any.name");
   EXPECT_EQ(file.path, path);
-  EXPECT_EQ(file.bytes.size(), std::filesystem::file_size(path));
+  EXPECT_EQ(file.bytes.size(), fs::file_size(path));
   EXPECT_EQ(file.metadata, (Metadata{{"format", "pt"}}));
   EXPECT_EQ(file.tensors, (std::vector<size_t>{2, 1, 0}));
 
-  ASSERT_EQ(checkpoint->tensors().size(), 3U);
-  EXPECT_EQ(checkpoint->tensors()[0].view.name, "b");
-  EXPECT_EQ(checkpoint->tensors()[1].view.name, "w.10");
-  EXPECT_EQ(checkpoint->tensors()[2].view.name, "w.2");
-  for (const CheckpointTensor& tensor : checkpoint->tensors()) {
-    EXPECT_EQ(checkpoint->find(tensor.view.name), &tensor);
+  ASSERT_EQ(checkpoint.tensors().size(), 3U);
+  EXPECT_EQ(checkpoint.tensors()[0].view.name, "b");
+  EXPECT_EQ(checkpoint.tensors()[1].view.name, "w.10");
+  EXPECT_EQ(checkpoint.tensors()[2].view.name, "w.2");
+  for (const CheckpointTensor& tensor : checkpoint.tensors()) {
+    EXPECT_EQ(checkpoint.find(tensor.view.name), &tensor);
     EXPECT_EQ(as_string(tensor.view.bytes), tensor.view.name);
     EXPECT_EQ(tensor.view.bytes.data(), file.bytes.data() + tensor.offset);
     EXPECT_GE(tensor.offset, file.header_bytes);
   }
   for (const auto name : {"", "a", "w", "w.1", "w.3", "z"}) {
-    EXPECT_EQ(checkpoint->find(name), nullptr);
+    EXPECT_EQ(checkpoint.find(name), nullptr);
   }
 }
 
@@ -61,46 +57,42 @@ TEST(Checkpoint, CopiesKeepTheMapping) {
   const auto path = folder.put("m.safetensors", shard({"w"}));
   std::optional<Checkpoint> copy;
   {
-    const auto checkpoint = Checkpoint::open(path);
-    ASSERT_TRUE(checkpoint.ok());
-    copy = *checkpoint;
+    const auto checkpoint = must(Checkpoint::open(path));
+    copy = checkpoint;
   }
-  std::filesystem::remove(path);
+  fs::remove(path);
   EXPECT_EQ(as_string(copy->find("w")->view.bytes), "w");
 }
 
 TEST(Checkpoint, NothingThere) {
   TempFolder folder;
-  EXPECT_TRUE(is_failure(Checkpoint::open(folder.path() / "no").status(), Code::kNotFound,
-                         (folder.path() / "no").string()));
-  EXPECT_TRUE(is_failure(Checkpoint::open(folder.path()).status(), Code::kNotFound,
-                         folder.path().string(), "no .safetensors file"));
-  EXPECT_TRUE(is_failure(Checkpoint::open("/dev/null").status(), Code::kInvalidArgument,
-                         "not a regular file"));
+  EXPECT_FAILS(Checkpoint::open(folder.path() / "no"), Code::kNotFound,
+               (folder.path() / "no").string());
+  EXPECT_FAILS(Checkpoint::open(folder.path()), Code::kNotFound, folder.path().string(),
+               "no .safetensors file");
+  EXPECT_FAILS(Checkpoint::open("/dev/null"), Code::kInvalidArgument, "not a regular file");
   const auto file = folder.put("file", "");
-  EXPECT_TRUE(is_failure(Checkpoint::open(file / "below").status(), Code::kNotFound));
+  EXPECT_FAILS(Checkpoint::open(file / "below"), Code::kNotFound);
 }
 
 TEST(Checkpoint, FolderWithOneFile) {
   TempFolder folder;
   folder.put("config.json", "{}");
   folder.put("model.safetensors", shard({"w"}));
-  const auto checkpoint = Checkpoint::open(folder.path());
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
-  EXPECT_EQ(checkpoint->files()[0].name, "model.safetensors");
+  const auto checkpoint = must(Checkpoint::open(folder.path()));
+  EXPECT_EQ(checkpoint.files()[0].name, "model.safetensors");
   folder.put("adapter.safetensors", shard({"w"}));
-  EXPECT_TRUE(is_failure(Checkpoint::open(folder.path()).status(), Code::kInvalidArgument,
-                         "2 .safetensors files and no model.safetensors.index.json"));
+  EXPECT_FAILS(Checkpoint::open(folder.path()), Code::kInvalidArgument,
+               "2 .safetensors files and no model.safetensors.index.json");
 }
 
 TEST(Checkpoint, DefectsNameTheFile) {
   TempFolder folder;
   const auto empty = folder.put("empty.safetensors", "");
-  EXPECT_TRUE(is_failure(Checkpoint::open(empty).status(), Code::kCorruption, empty.string(),
-                         defect::kTooShort));
+  EXPECT_FAILS(Checkpoint::open(empty), Code::kCorruption, empty.string(), defect::kTooShort);
   const auto dtype = folder.put("dtype.safetensors", frame(R"({"w":{"dtype":"F128"}})"));
-  EXPECT_TRUE(is_failure(Checkpoint::open(dtype).status(), Code::kUnsupported, dtype.string(),
-                         "tensor \"w\"", defect::kUnknownDType));
+  EXPECT_FAILS(Checkpoint::open(dtype), Code::kUnsupported, dtype.string(), "tensor \"w\"",
+               defect::kUnknownDType);
 }
 
 // The length of a header can look like the first bytes of a pickle or of a zip archive.
@@ -109,16 +101,15 @@ TEST(Checkpoint, FilesOfTorchAreNamedAndNoOthers) {
   using namespace std::string_literals;
   for (const std::string& text :
        {"PK\x03\x04\x00\x00\x08\x08 and so on"s, "\x80\x02\x8a\x0al\xfc\x9c and so on"s}) {
-    EXPECT_TRUE(is_failure(Checkpoint::open(folder.put("pytorch_model.bin", text)).status(),
-                           Code::kUnsupported, "as torch.save writes it"));
+    EXPECT_FAILS(Checkpoint::open(folder.put("pytorch_model.bin", text)), Code::kUnsupported,
+                 "as torch.save writes it");
   }
   std::string header = "{}";
   header.resize(640, ' ');
   const std::string whole = "\x80\x02\x00\x00\x00\x00\x00\x00"s + header;
   EXPECT_TRUE(Checkpoint::open(folder.put("a.safetensors", whole)).ok());
-  EXPECT_TRUE(
-      is_failure(Checkpoint::open(folder.put("b.safetensors", whole.substr(0, 500))).status(),
-                 Code::kCorruption));
+  EXPECT_FAILS(Checkpoint::open(folder.put("b.safetensors", whole.substr(0, 500))),
+               Code::kCorruption);
 }
 
 TEST(Checkpoint, EveryTruncationOnDiskIsRefused) {
@@ -126,8 +117,8 @@ TEST(Checkpoint, EveryTruncationOnDiskIsRefused) {
   const std::string whole = shard({"a", "bb"});
   const auto path = folder.put("m.safetensors", whole);
   for (size_t size = whole.size(); size-- > 0;) {
-    std::filesystem::resize_file(path, size);
-    EXPECT_TRUE(is_failure(Checkpoint::open(path).status(), Code::kCorruption)) << size;
+    fs::resize_file(path, size);
+    EXPECT_FAILS(Checkpoint::open(path), Code::kCorruption) << size;
   }
 }
 
@@ -138,18 +129,17 @@ TEST(Checkpoint, OverFourGiB) {
       {{"big", DType::kBF16, {num_elements}}, {"tail", DType::kU8, {4}}});
   const auto path = folder.put("m.safetensors", head);
   const uint64_t tail = head.size() + num_elements * 2;
-  std::filesystem::resize_file(path, tail);  // a hole: nothing is written for it
+  fs::resize_file(path, tail);  // a hole: nothing is written for it
   std::ofstream(path, std::ios::binary | std::ios::app) << "tail";
   struct stat info;
   ASSERT_EQ(::stat(path.c_str(), &info), 0);
   EXPECT_LT(info.st_blocks * 512, 1 << 20);
 
-  const auto checkpoint = Checkpoint::open(path);
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
-  EXPECT_EQ(checkpoint->find("big")->view.bytes.size(), num_elements * 2);
-  EXPECT_EQ(checkpoint->find("big")->view.bytes.back(), 0);
-  EXPECT_EQ(checkpoint->find("tail")->offset, tail);
-  EXPECT_EQ(as_string(checkpoint->find("tail")->view.bytes), "tail");
+  const auto checkpoint = must(Checkpoint::open(path));
+  EXPECT_EQ(checkpoint.find("big")->view.bytes.size(), num_elements * 2);
+  EXPECT_EQ(checkpoint.find("big")->view.bytes.back(), 0);
+  EXPECT_EQ(checkpoint.find("tail")->offset, tail);
+  EXPECT_EQ(as_string(checkpoint.find("tail")->view.bytes), "tail");
 }
 
 class ShardedCheckpoint : public ::testing::Test {
@@ -174,15 +164,14 @@ constexpr std::string_view kGoodMap =
 
 TEST_F(ShardedCheckpoint, Opens) {
   folder_.put("unrelated.safetensors", "not one of ours");
-  const auto checkpoint = open(kGoodMap);
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
-  EXPECT_TRUE(checkpoint->has_index());
-  ASSERT_EQ(checkpoint->files().size(), 2U);
-  EXPECT_EQ(checkpoint->files()[0].name, "m-1.safetensors");
-  EXPECT_EQ(checkpoint->files()[0].tensors, (std::vector<size_t>{0, 2}));
-  EXPECT_EQ(checkpoint->files()[1].tensors, (std::vector<size_t>{1}));
-  EXPECT_EQ(checkpoint->find("b")->file, 1U);
-  for (const CheckpointTensor& tensor : checkpoint->tensors()) {
+  const auto checkpoint = must(open(kGoodMap));
+  EXPECT_TRUE(checkpoint.has_index());
+  ASSERT_EQ(checkpoint.files().size(), 2U);
+  EXPECT_EQ(checkpoint.files()[0].name, "m-1.safetensors");
+  EXPECT_EQ(checkpoint.files()[0].tensors, (std::vector<size_t>{0, 2}));
+  EXPECT_EQ(checkpoint.files()[1].tensors, (std::vector<size_t>{1}));
+  EXPECT_EQ(checkpoint.find("b")->file, 1U);
+  for (const CheckpointTensor& tensor : checkpoint.tensors()) {
     EXPECT_EQ(as_string(tensor.view.bytes), tensor.view.name);
   }
 }
@@ -197,23 +186,22 @@ TEST_F(ShardedCheckpoint, OurOwnIndex) {
 
 TEST_F(ShardedCheckpoint, FollowsLinksOfTheHubCache) {
   TempFolder elsewhere;
-  std::filesystem::rename(folder_.path() / "m-2.safetensors", elsewhere.path() / "blob");
-  std::filesystem::create_symlink(elsewhere.path() / "blob", folder_.path() / "m-2.safetensors");
-  const auto checkpoint = open(kGoodMap);
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().to_string();
-  EXPECT_EQ(checkpoint->files()[1].name, "m-2.safetensors");
+  fs::rename(folder_.path() / "m-2.safetensors", elsewhere.path() / "blob");
+  fs::create_symlink(elsewhere.path() / "blob", folder_.path() / "m-2.safetensors");
+  const auto checkpoint = must(open(kGoodMap));
+  EXPECT_EQ(checkpoint.files()[1].name, "m-2.safetensors");
 }
 
 TEST_F(ShardedCheckpoint, MissingShard) {
-  std::filesystem::remove(folder_.path() / "m-2.safetensors");
-  EXPECT_TRUE(is_failure(open(kGoodMap).status(), Code::kNotFound,
-                         (folder_.path() / "m-2.safetensors").string(), defect::kShardMissing));
+  fs::remove(folder_.path() / "m-2.safetensors");
+  EXPECT_FAILS(open(kGoodMap), Code::kNotFound, (folder_.path() / "m-2.safetensors").string(),
+               defect::kShardMissing);
 }
 
 TEST_F(ShardedCheckpoint, FifoInPlaceOfAShardDoesNotHang) {
-  std::filesystem::remove(folder_.path() / "m-2.safetensors");
+  fs::remove(folder_.path() / "m-2.safetensors");
   ASSERT_EQ(::mkfifo((folder_.path() / "m-2.safetensors").c_str(), 0600), 0);
-  EXPECT_TRUE(is_failure(open(kGoodMap).status(), Code::kInvalidArgument, "not a regular file"));
+  EXPECT_FAILS(open(kGoodMap), Code::kInvalidArgument, "not a regular file");
 }
 
 TEST_F(ShardedCheckpoint, BrokenShard) {
@@ -248,22 +236,20 @@ TEST_F(ShardedCheckpoint, BadIndex) {
       corrupt(R"({"a":"../m-1.safetensors"})", std::string(kIndexFileName), defect::kNotAFileName));
   EXPECT_TRUE(corrupt("1", std::string(kIndexFileName), defect::kWrongType));
   folder_.put(kIndexFileName, "");
-  EXPECT_TRUE(
-      is_failure(Checkpoint::open(folder_.path()).status(), Code::kCorruption, defect::kNotObject));
+  EXPECT_FAILS(Checkpoint::open(folder_.path()), Code::kCorruption, defect::kNotObject);
 }
 
 TEST_F(ShardedCheckpoint, IndexOverTheLimit) {
   const auto path = folder_.put(kIndexFileName, "{}");
-  std::filesystem::resize_file(path, kMaxIndexBytes + 1);
-  EXPECT_TRUE(is_failure(Checkpoint::open(folder_.path()).status(), Code::kCorruption,
-                         path.string(), "over the limit"));
+  fs::resize_file(path, kMaxIndexBytes + 1);
+  EXPECT_FAILS(Checkpoint::open(folder_.path()), Code::kCorruption, path.string(),
+               "over the limit");
 }
 
 TEST_F(ShardedCheckpoint, EmptyMapIsAnEmptyCheckpoint) {
-  const auto checkpoint = open("{}");
-  ASSERT_TRUE(checkpoint.ok());
-  EXPECT_TRUE(checkpoint->tensors().empty());
-  EXPECT_TRUE(checkpoint->files().empty());
+  const auto checkpoint = must(open("{}"));
+  EXPECT_TRUE(checkpoint.tensors().empty());
+  EXPECT_TRUE(checkpoint.files().empty());
 }
 
 }  // namespace

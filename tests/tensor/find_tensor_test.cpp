@@ -1,13 +1,11 @@
 #include "tensor/form.h"
 
-#include <gtest/gtest.h>
-
 #include <span>
-#include <vector>
 
 #include "deltawire/checkpoint.h"
+#include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 struct Named {
@@ -36,4 +34,4 @@ TEST(FindTensor, LooksIntoViews) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

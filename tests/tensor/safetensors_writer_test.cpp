@@ -1,6 +1,5 @@
 #include "tensor/safetensors_writer.h"
 
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -18,63 +17,59 @@ TEST(SafetensorsWriter, AnyPieces) {
   for (const size_t piece : {1, 2, 3, 5, 7}) {
     TempFolder folder;
     const auto path = folder.path() / "m.safetensors";
-    auto writer = SafetensorsWriter::create(path, kSpecs, {{"k", "v"}});
-    ASSERT_TRUE(writer.ok());
-    EXPECT_EQ(writer->data_bytes(), 7U);
+    auto writer = must(SafetensorsWriter::create(path, kSpecs, {{"k", "v"}}));
+    EXPECT_EQ(writer.data_bytes(), 7U);
     const std::string data = "abcdefg";
     for (size_t at = 0; at < data.size(); at += piece) {
-      ASSERT_TRUE(writer->write(as_bytes(data.substr(at, piece))).ok());
+      ASSERT_TRUE(writer.write(as_bytes(data.substr(at, piece))).ok());
     }
-    EXPECT_EQ(writer->remaining_bytes(), 0U);
-    EXPECT_FALSE(std::filesystem::exists(path));
-    ASSERT_TRUE(writer->commit().ok());
+    EXPECT_EQ(writer.remaining_bytes(), 0U);
+    EXPECT_FALSE(fs::exists(path));
+    ASSERT_TRUE(writer.commit().ok());
     EXPECT_EQ(read_file(path), *serialise_safetensors_header(kSpecs, {{"k", "v"}}) + data);
     EXPECT_EQ(folder.num_files(), 1U);
-    EXPECT_TRUE(is_failure(writer->commit(), Code::kInvalidArgument, "already committed"));
-    EXPECT_TRUE(is_failure(writer->write({}), Code::kInvalidArgument, "already committed"));
+    EXPECT_FAILS(writer.commit(), Code::kInvalidArgument, "already committed");
+    EXPECT_FAILS(writer.write({}), Code::kInvalidArgument, "already committed");
   }
 }
 
 TEST(SafetensorsWriter, WholeTensorsAreChecked) {
   TempFolder folder;
   const auto path = folder.path() / "m.safetensors";
-  auto writer = SafetensorsWriter::create(path, kSpecs);
-  ASSERT_TRUE(writer.ok());
-  EXPECT_TRUE(is_failure(writer->write_tensor("b", as_bytes("xyz")), Code::kInvalidArgument,
-                         path.string(), "tensor \"a\": is next, got \"b\""));
-  EXPECT_TRUE(is_failure(writer->write_tensor("a", as_bytes("xyz")), Code::kInvalidArgument,
-                         "tensor \"a\": takes 4 bytes, got 3"));
-  ASSERT_TRUE(writer->write_tensor("a", as_bytes("abcd")).ok());
-  ASSERT_TRUE(writer->write_tensor("e", {}).ok());
-  ASSERT_TRUE(writer->write(as_bytes("x")).ok());
-  EXPECT_TRUE(is_failure(writer->write_tensor("b", as_bytes("xyz")), Code::kInvalidArgument,
-                         "tensor \"b\": already begun"));
-  ASSERT_TRUE(writer->write(as_bytes("yz")).ok());
-  EXPECT_TRUE(is_failure(writer->write_tensor("b", as_bytes("xyz")), Code::kInvalidArgument,
-                         "no tensor is left"));
-  ASSERT_TRUE(writer->commit().ok());
+  auto writer = must(SafetensorsWriter::create(path, kSpecs));
+  EXPECT_FAILS(writer.write_tensor("b", as_bytes("xyz")), Code::kInvalidArgument, path.string(),
+               "tensor \"a\": is next, got \"b\"");
+  EXPECT_FAILS(writer.write_tensor("a", as_bytes("xyz")), Code::kInvalidArgument,
+               "tensor \"a\": takes 4 bytes, got 3");
+  ASSERT_TRUE(writer.write_tensor("a", as_bytes("abcd")).ok());
+  ASSERT_TRUE(writer.write_tensor("e", {}).ok());
+  ASSERT_TRUE(writer.write(as_bytes("x")).ok());
+  EXPECT_FAILS(writer.write_tensor("b", as_bytes("xyz")), Code::kInvalidArgument,
+               "tensor \"b\": already begun");
+  ASSERT_TRUE(writer.write(as_bytes("yz")).ok());
+  EXPECT_FAILS(writer.write_tensor("b", as_bytes("xyz")), Code::kInvalidArgument,
+               "no tensor is left");
+  ASSERT_TRUE(writer.commit().ok());
   EXPECT_TRUE(parse_safetensors(as_bytes(read_file(path))).ok());
 }
 
 TEST(SafetensorsWriter, PiecesThenWholeTensors) {
   TempFolder folder;
   const std::vector<TensorSpec> specs = {{"a", DType::kU8, {2}}, {"b", DType::kU8, {1}}};
-  auto writer = SafetensorsWriter::create(folder.path() / "m.safetensors", specs);
-  ASSERT_TRUE(writer.ok());
-  ASSERT_TRUE(writer->write(as_bytes("aa")).ok());
-  ASSERT_TRUE(writer->write_tensor("b", as_bytes("b")).ok());
-  EXPECT_TRUE(writer->commit().ok());
+  auto writer = must(SafetensorsWriter::create(folder.path() / "m.safetensors", specs));
+  ASSERT_TRUE(writer.write(as_bytes("aa")).ok());
+  ASSERT_TRUE(writer.write_tensor("b", as_bytes("b")).ok());
+  EXPECT_TRUE(writer.commit().ok());
 }
 
 TEST(SafetensorsWriter, ShortDataIsNotCommitted) {
   TempFolder folder;
   const auto path = folder.path() / "m.safetensors";
   {
-    auto writer = SafetensorsWriter::create(path, kSpecs);
-    ASSERT_TRUE(writer.ok());
-    ASSERT_TRUE(writer->write(as_bytes("abcde")).ok());
-    EXPECT_TRUE(is_failure(writer->commit(), Code::kInvalidArgument, path.string(),
-                           "tensor \"b\": got 1 of 3 bytes"));
+    auto writer = must(SafetensorsWriter::create(path, kSpecs));
+    ASSERT_TRUE(writer.write(as_bytes("abcde")).ok());
+    EXPECT_FAILS(writer.commit(), Code::kInvalidArgument, path.string(),
+                 "tensor \"b\": got 1 of 3 bytes");
     EXPECT_EQ(folder.num_files(), 1U);  // the temporary one
   }
   EXPECT_EQ(folder.num_files(), 0U);
@@ -83,13 +78,12 @@ TEST(SafetensorsWriter, ShortDataIsNotCommitted) {
 TEST(SafetensorsWriter, TooMuchDataIsRefused) {
   TempFolder folder;
   const auto path = folder.path() / "m.safetensors";
-  auto writer = SafetensorsWriter::create(path, kSpecs);
-  ASSERT_TRUE(writer.ok());
-  EXPECT_TRUE(is_failure(writer->write(as_bytes("abcdefgh")), Code::kInvalidArgument,
-                         "got 8 bytes, expected at most 7 more"));
-  ASSERT_TRUE(writer->write(as_bytes("abcdefg")).ok());
-  EXPECT_FALSE(writer->write(as_bytes("h")).ok());
-  EXPECT_TRUE(writer->commit().ok());
+  auto writer = must(SafetensorsWriter::create(path, kSpecs));
+  EXPECT_FAILS(writer.write(as_bytes("abcdefgh")), Code::kInvalidArgument,
+               "got 8 bytes, expected at most 7 more");
+  ASSERT_TRUE(writer.write(as_bytes("abcdefg")).ok());
+  EXPECT_FALSE(writer.write(as_bytes("h")).ok());
+  EXPECT_TRUE(writer.commit().ok());
   EXPECT_TRUE(parse_safetensors(as_bytes(read_file(path))).ok());
 }
 
@@ -97,9 +91,8 @@ TEST(SafetensorsWriter, OldFileStaysUntilCommit) {
   TempFolder folder;
   const auto path = folder.put("m.safetensors", "old");
   {
-    auto writer = SafetensorsWriter::create(path, kSpecs);
-    ASSERT_TRUE(writer.ok());
-    ASSERT_TRUE(writer->write(as_bytes("abcdefg")).ok());
+    auto writer = must(SafetensorsWriter::create(path, kSpecs));
+    ASSERT_TRUE(writer.write(as_bytes("abcdefg")).ok());
     EXPECT_EQ(read_file(path), "old");
   }
   EXPECT_EQ(read_file(path), "old");
@@ -109,20 +102,18 @@ TEST(SafetensorsWriter, OldFileStaysUntilCommit) {
 TEST(SafetensorsWriter, InvalidSpecsTouchNothing) {
   TempFolder folder;
   const auto path = folder.path() / "m.safetensors";
-  EXPECT_TRUE(is_failure(SafetensorsWriter::create(path, {{"w", DType::kF4, {1}}}).status(),
-                         Code::kInvalidArgument, path.string(), "tensor \"w\""));
+  EXPECT_FAILS(SafetensorsWriter::create(path, {{"w", DType::kF4, {1}}}), Code::kInvalidArgument,
+               path.string(), "tensor \"w\"");
   EXPECT_EQ(folder.num_files(), 0U);
 }
 
 TEST(SafetensorsWriter, MissingFolder) {
   TempFolder folder;
   const auto path = folder.path() / "missing" / "m.safetensors";
-  EXPECT_TRUE(
-      is_failure(SafetensorsWriter::create(path, kSpecs).status(), Code::kNotFound, path.string()));
+  EXPECT_FAILS(SafetensorsWriter::create(path, kSpecs), Code::kNotFound, path.string());
   folder.put("file", "");
   const auto below_file = folder.path() / "file" / "m.safetensors";
-  EXPECT_TRUE(is_failure(SafetensorsWriter::create(below_file, kSpecs).status(), Code::kIo,
-                         below_file.string()));
+  EXPECT_FAILS(SafetensorsWriter::create(below_file, kSpecs), Code::kIo, below_file.string());
 }
 
 // In a child without root's rights, which ignore permissions.
@@ -145,10 +136,9 @@ TEST(SafetensorsWriter, ReadOnlyFolder) {
 TEST(SafetensorsWriter, DirectoryInTheWay) {
   TempFolder folder;
   const auto path = folder.path() / "m.safetensors";
-  std::filesystem::create_directory(path);
-  auto writer = SafetensorsWriter::create(path, {});
-  ASSERT_TRUE(writer.ok());
-  EXPECT_TRUE(is_failure(writer->commit(), Code::kIo, path.string()));
+  fs::create_directory(path);
+  auto writer = must(SafetensorsWriter::create(path, {}));
+  EXPECT_FAILS(writer.commit(), Code::kIo, path.string());
   EXPECT_EQ(folder.num_files(), 1U);
 }
 
@@ -177,11 +167,10 @@ TEST(SafetensorsWriter, FullDisk) {
   const std::string data(100'000, 'x');
   {
     FileSizeLimit limit(50'000);
-    auto writer = SafetensorsWriter::create(path, {{"w", DType::kU8, {100'000}}});
-    ASSERT_TRUE(writer.ok());
-    EXPECT_TRUE(is_failure(writer->write(as_bytes(data)), Code::kIo, path.string()));
-    EXPECT_TRUE(is_failure(writer->write(as_bytes(data)), Code::kInvalidArgument, "failed before"));
-    EXPECT_TRUE(is_failure(writer->commit(), Code::kInvalidArgument, "failed before"));
+    auto writer = must(SafetensorsWriter::create(path, {{"w", DType::kU8, {100'000}}}));
+    EXPECT_FAILS(writer.write(as_bytes(data)), Code::kIo, path.string());
+    EXPECT_FAILS(writer.write(as_bytes(data)), Code::kInvalidArgument, "failed before");
+    EXPECT_FAILS(writer.commit(), Code::kInvalidArgument, "failed before");
   }
   EXPECT_EQ(folder.num_files(), 0U);
 }
@@ -190,8 +179,7 @@ TEST(SafetensorsWriter, FullDiskAtTheHeader) {
   TempFolder folder;
   const auto path = folder.path() / "m.safetensors";
   FileSizeLimit limit(10);
-  EXPECT_TRUE(
-      is_failure(SafetensorsWriter::create(path, kSpecs).status(), Code::kIo, path.string()));
+  EXPECT_FAILS(SafetensorsWriter::create(path, kSpecs), Code::kIo, path.string());
   EXPECT_EQ(folder.num_files(), 0U);
 }
 

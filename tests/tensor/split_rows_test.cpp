@@ -1,8 +1,6 @@
 // Slices and rows of boxes: every byte of a tensor exactly once, in order.
 #include "tensor/box.h"
 
-#include <gtest/gtest.h>
-
 #include "checkpoints.h"
 
 namespace deltawire::testing {

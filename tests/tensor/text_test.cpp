@@ -1,8 +1,8 @@
 #include "tensor/text.h"
 
-#include <gtest/gtest.h>
+#include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 TEST(Text, Utf8) {
@@ -64,4 +64,4 @@ TEST(Text, EscapeControlsLeavesTheRestAlone) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

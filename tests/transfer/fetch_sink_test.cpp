@@ -1,14 +1,9 @@
 // Objects large enough that threads of their own hash and follow them.
 #include "transfer/fetch_sink.h"
 
-#include <gtest/gtest.h>
-
-#include <algorithm>
-#include <random>
-
 #include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 namespace {
 
 constexpr size_t kPieceBytes = 100'000;
@@ -40,10 +35,8 @@ struct FetchSinkTest : ::testing::Test {
   }
 
   std::unique_ptr<FetchSink> make(Follower* follower) {
-    auto sink =
-        FetchSink::create(folder.path() / "object", object.size(), &received, &stop, follower);
-    EXPECT_TRUE(sink.ok()) << sink.status().to_string();
-    return std::move(*sink);
+    return must(
+        FetchSink::create(folder.path() / "object", object.size(), &received, &stop, follower));
   }
   Status write_piece(FetchSink* sink, size_t at) {
     return sink->write(at, Bytes(object).subspan(at, std::min(kPieceBytes, object.size() - at)));
@@ -129,4 +122,4 @@ TEST_F(FetchSinkTest, MissingBytesAreNamed) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -1,9 +1,6 @@
 // Parts on their way to a store while the next ones are made.
 #include "transfer/part_stream.h"
 
-#include <gtest/gtest.h>
-
-#include <atomic>
 #include <latch>
 
 #include "checkpoints.h"
@@ -26,12 +23,10 @@ DeltaEntry raw_entry(const std::string& name, Bytes bytes) {
 }
 
 PartStreamOptions options(uint64_t part_bytes, uint64_t memory_bytes = UINT64_MAX) {
-  PartStreamOptions options;
-  options.folder = "parts/x/";
-  options.base = digest_of(DigestKind::kXxh3_128, {});
-  options.part_bytes = part_bytes;
-  options.memory_bytes = memory_bytes;
-  return options;
+  return {.folder = "parts/x/",
+          .base = digest_of(DigestKind::kXxh3_128, {}),
+          .part_bytes = part_bytes,
+          .memory_bytes = memory_bytes};
 }
 
 Status add(PartStream* stream, const std::string& name, size_t size) {
@@ -53,16 +48,14 @@ TEST(PartStreamTest, PartsAreWholeNamedInOrderAndHashed) {
   std::vector<std::vector<std::string>> names;
   for (size_t i = 0; i < parts.size(); ++i) {
     EXPECT_EQ(parts[i].name, "parts/x/part-0000" + std::to_string(i) + ".safetensors");
-    const auto text = store.get(parts[i].name, 1 << 20);
-    ASSERT_TRUE(text.ok());
-    EXPECT_EQ(parts[i].size_bytes, text->size());
-    EXPECT_EQ(parts[i].sha256, digest_of(DigestKind::kSha256, testing::as_bytes(*text)));
-    const auto part = parse_part(testing::as_bytes(*text));
-    ASSERT_TRUE(part.ok()) << part.status().to_string();
-    EXPECT_FALSE(part->info.has_target());
-    EXPECT_EQ(part->info.removed.size(), i == 3 ? 1 : 0);
+    const auto text = must(store.get(parts[i].name, 1 << 20));
+    EXPECT_EQ(parts[i].size_bytes, text.size());
+    EXPECT_EQ(parts[i].sha256, digest_of(DigestKind::kSha256, testing::as_bytes(text)));
+    const auto part = must(parse_part(testing::as_bytes(text)));
+    EXPECT_FALSE(part.info.has_target());
+    EXPECT_EQ(part.info.removed.size(), i == 3 ? 1 : 0);
     names.emplace_back();
-    for (const PayloadView& view : part->entries) names.back().push_back(view.entry.tensor);
+    for (const PayloadView& view : part.entries) names.back().push_back(view.entry.tensor);
   }
   EXPECT_EQ(names, (std::vector<std::vector<std::string>>{{"a", "b"}, {"c"}, {"v"}, {"d"}}));
   ASSERT_TRUE(stream.upload_phase().has_value());
@@ -94,9 +87,8 @@ TEST(PartStreamTest, NothingIsNoPartUnlessSomethingWasRemoved) {
   ASSERT_TRUE(removal.finish({"gone"}).ok());
   ASSERT_EQ(removal.parts().size(), 1);
   const auto text = store.get(removal.parts()[0].name, 1 << 20);
-  const auto part = parse_part(testing::as_bytes(*text));
-  ASSERT_TRUE(part.ok());
-  EXPECT_EQ(part->info.removed, (std::vector<std::string>{"gone"}));
+  const auto part = must(parse_part(testing::as_bytes(*text)));
+  EXPECT_EQ(part.info.removed, (std::vector<std::string>{"gone"}));
 }
 
 TEST(PartStreamTest, GivenUpItTakesBackWhatItHadPut) {
@@ -151,8 +143,8 @@ TEST(PartStreamTest, AFailedPutEndsTheStream) {
   Status status;
   for (int i = 0; i < 100 && status.ok(); ++i) status = add(&stream, "a" + std::to_string(i), 100);
   if (status.ok()) status = stream.finish({});
-  EXPECT_TRUE(is_failure(status, Code::kIo, "disk full"));
-  EXPECT_TRUE(is_failure(stream.finish({}), Code::kIo, "disk full"));
+  EXPECT_FAILS(status, Code::kIo, "disk full");
+  EXPECT_FAILS(stream.finish({}), Code::kIo, "disk full");
   stream.abandon();
   EXPECT_TRUE(store.list("", "", 10)->empty());
 }
@@ -165,7 +157,7 @@ TEST(PartStreamTest, WaitingCanBeCancelled) {
   PartStream stream(store, options(100, 100), {}, [&] { return !stop; });
   ASSERT_TRUE(add(&stream, "a", 100).ok());
   stop = true;
-  EXPECT_TRUE(is_failure(add(&stream, "b", 100), Code::kCancelled));
+  EXPECT_FAILS(add(&stream, "b", 100), Code::kCancelled);
   gate.latch.count_down();
 }
 

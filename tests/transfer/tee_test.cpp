@@ -1,12 +1,10 @@
 #include "transfer/tee.h"
 
-#include <gtest/gtest.h>
-
-#include <atomic>
 #include <latch>
-#include <random>
 
-namespace deltawire {
+#include "test_files.h"
+
+namespace deltawire::testing {
 namespace {
 
 std::vector<uint8_t> tee_bytes(size_t size) {
@@ -94,4 +92,4 @@ TEST(Tee, DropsWhatWaitsWhenItGoes) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing

@@ -1,11 +1,10 @@
 #include "transfer/upload_queue.h"
 
-#include <gtest/gtest.h>
-
-#include <atomic>
 #include <new>
 
-namespace deltawire {
+#include "test_files.h"
+
+namespace deltawire::testing {
 namespace {
 
 TEST(UploadQueue, RunsEveryJob) {
@@ -40,4 +39,4 @@ TEST(UploadQueue, OutOfMemoryNamesWhatWasDone) {
 }
 
 }  // namespace
-}  // namespace deltawire
+}  // namespace deltawire::testing
