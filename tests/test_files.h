@@ -96,6 +96,24 @@ inline std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+// Writes over bytes of a file in their place; a negative offset counts from the end.
+inline void overwrite(const fs::path& path, int64_t offset, std::string_view text) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(offset, offset < 0 ? std::ios::end : std::ios::beg);
+  file.write(text.data(), std::streamsize(text.size()));
+}
+
+inline void flip_bit(const fs::path& path, uint64_t offset) {
+  overwrite(path, int64_t(offset), std::string(1, char(read_file(path)[offset] ^ 1)));
+}
+
+// Runs body(0) ... body(n - 1) at once.
+inline void in_threads(unsigned n, const std::function<void(unsigned)>& body) {
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < n; ++i) threads.emplace_back(body, i);
+  for (std::thread& thread : threads) thread.join();
+}
+
 // Ok when `status` has this code and its message contains every one of the phrases.
 template <class... Phrases>
 ::testing::AssertionResult is_failure(const Status& status, Code code, const Phrases&... phrases) {
@@ -110,7 +128,10 @@ template <class T, class... Phrases>
                                       const Phrases&... phrases) {
   return is_failure(result.status(), code, phrases...);
 }
-#define EXPECT_FAILS(...) EXPECT_TRUE(::deltawire::testing::is_failure(__VA_ARGS__))
+// EXPECT_FAILS(result, kCorruption, "phrase", ...)
+#define EXPECT_FAILS(result, code, ...)         \
+  EXPECT_TRUE(::deltawire::testing::is_failure( \
+      result, ::deltawire::Code::code __VA_OPT__(, ) __VA_ARGS__))
 
 }  // namespace testing
 }  // namespace deltawire

@@ -34,7 +34,7 @@ TEST(Command, HandsOverWhatItPrints) {
   EXPECT_TRUE(run_command("echo one; echo two", options).ok());
   EXPECT_EQ(output, "one\ntwo\n");
   output.clear();
-  EXPECT_FAILS(run_command("echo so far; exit 4", options), Code::kConflict, "status 4");
+  EXPECT_FAILS(run_command("echo so far; exit 4", options), kConflict, "status 4");
   EXPECT_EQ(output, "so far\n");
   // More than a pipe holds: the rest is dropped, and the command comes to its end.
   output.clear();
@@ -43,9 +43,9 @@ TEST(Command, HandsOverWhatItPrints) {
 }
 
 TEST(Command, TellsHowItEnded) {
-  EXPECT_FAILS(run_command("exit 7", {}), Code::kConflict, "status 7");
-  EXPECT_FAILS(run_command("kill -9 $$", {}), Code::kConflict, "signal 9");
-  EXPECT_FAILS(run_command("/no/such/program", {}), Code::kConflict, "status 127");
+  EXPECT_FAILS(run_command("exit 7", {}), kConflict, "status 7");
+  EXPECT_FAILS(run_command("kill -9 $$", {}), kConflict, "signal 9");
+  EXPECT_FAILS(run_command("/no/such/program", {}), kConflict, "status 127");
 }
 
 // A child of the shell and one that ignores SIGTERM hold the pipe open as long as they live:
@@ -55,7 +55,7 @@ TEST(Command, KillsTheWholeGroupWhenTimeIsOver) {
   ASSERT_EQ(::pipe(fds), 0);
   const Status status =
       run_command("sleep 1000 & (trap '' TERM; sleep 1000) & wait", {.timeout_seconds = 0.2});
-  EXPECT_FAILS(status, Code::kUnavailable, "0.2 s", "killed");
+  EXPECT_FAILS(status, kUnavailable, "0.2 s", "killed");
   ::close(fds[1]);
   char byte = 0;
   EXPECT_EQ(::read(fds[0], &byte, 1), 0);
@@ -67,11 +67,11 @@ TEST(Command, KillsTheWholeGroupWhenTimeIsOver) {
 TEST(Command, TellsHowItEndedWhereSigchldIsIgnored) {
   const auto before = ::signal(SIGCHLD, SIG_IGN);
   EXPECT_TRUE(run_command("exit 0", {}).ok());
-  EXPECT_FAILS(run_command("exit 7", {}), Code::kConflict, "status 7");
-  EXPECT_FAILS(run_command("kill -9 $$", {}), Code::kConflict, "signal 9");
+  EXPECT_FAILS(run_command("exit 7", {}), kConflict, "status 7");
+  EXPECT_FAILS(run_command("kill -9 $$", {}), kConflict, "signal 9");
   // The command itself has children that it asks about.
-  EXPECT_FAILS(run_command("sh -c 'exit 5' & wait $!", {}), Code::kConflict, "status 5");
-  EXPECT_FAILS(run_command("sleep 1000", {.timeout_seconds = 0.1}), Code::kUnavailable, "killed");
+  EXPECT_FAILS(run_command("sh -c 'exit 5' & wait $!", {}), kConflict, "status 5");
+  EXPECT_FAILS(run_command("sleep 1000", {.timeout_seconds = 0.1}), kUnavailable, "killed");
   ::signal(SIGCHLD, before);
 }
 
@@ -84,7 +84,7 @@ TEST(Command, TellsHowItEndedWhereAnotherThreadReapsEveryChild) {
   });
   for (int i = 0; i < 20; ++i) {
     EXPECT_TRUE(run_command("exit 0", {}).ok());
-    EXPECT_FAILS(run_command("exit 7", {}), Code::kConflict, "status 7");
+    EXPECT_FAILS(run_command("exit 7", {}), kConflict, "status 7");
   }
   stop = true;
   reaper.join();
@@ -93,14 +93,14 @@ TEST(Command, TellsHowItEndedWhereAnotherThreadReapsEveryChild) {
 TEST(Command, AnUnknownEndIsAFailure) {
   for (const auto disposition : {SIG_DFL, SIG_IGN}) {
     const auto before = ::signal(SIGCHLD, disposition);
-    EXPECT_FAILS(run_command("kill -9 $PPID", {}), Code::kUnavailable, "ended is not known");
-    EXPECT_FAILS(run_command("kill -9 0", {}), Code::kUnavailable, "ended is not known");
+    EXPECT_FAILS(run_command("kill -9 $PPID", {}), kUnavailable, "ended is not known");
+    EXPECT_FAILS(run_command("kill -9 0", {}), kUnavailable, "ended is not known");
     ::signal(SIGCHLD, before);
   }
 }
 
 TEST(Command, ACommandMayLookLikeAnOption) {
-  EXPECT_FAILS(run_command("-e", {}), Code::kConflict, "status 127");
+  EXPECT_FAILS(run_command("-e", {}), kConflict, "status 127");
 }
 
 TEST(Command, IsEndedOnRequest) {
@@ -110,9 +110,9 @@ TEST(Command, IsEndedOnRequest) {
   // It may put things in order; what it leaves behind is killed.
   const std::string command = "trap 'echo tidied > " + tidy.string() + "; exit 0' TERM; touch " +
                               started.string() + "; sleep 1000 & wait";
-  EXPECT_FAILS(run_command(command, {.cancelled = cancel}), Code::kCancelled, "on request");
+  EXPECT_FAILS(run_command(command, {.cancelled = cancel}), kCancelled, "on request");
   EXPECT_EQ(read_file(tidy), "tidied\n");
-  EXPECT_FAILS(run_command("sleep 1000", {.cancelled = [] { return true; }}), Code::kCancelled,
+  EXPECT_FAILS(run_command("sleep 1000", {.cancelled = [] { return true; }}), kCancelled,
                "on request");
 }
 
@@ -120,7 +120,7 @@ TEST(Command, DoesNotInheritIgnoredSignals) {
   const auto before = ::signal(SIGPIPE, SIG_IGN);
   const Status status = run_command("kill -PIPE $$", {});
   ::signal(SIGPIPE, before);
-  EXPECT_FAILS(status, Code::kConflict, "signal 13");
+  EXPECT_FAILS(status, kConflict, "signal 13");
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ TEST_F(MappingTest, WhatIsCutOffReadsAsZeros) {
   EXPECT_EQ(bytes[5 * page], 0);
   EXPECT_EQ(bytes[0], 'x');
   EXPECT_EQ(bytes[8 * page - 1], 0);
-  EXPECT_FAILS(file->check_whole(), Code::kIo, "changed while it was read");
+  EXPECT_FAILS(file->check_whole(), kIo, "changed while it was read");
   // One mapping's loss is not another's.
   const auto again = must(MappedFile::open(file->path()));
   EXPECT_EQ(again->bytes()[0], 'x');
@@ -49,7 +49,7 @@ TEST_F(MappingTest, CopiesAreReadFromTheFile) {
             std::vector<uint8_t>(page, 'x'));
   EXPECT_EQ(std::vector<uint8_t>(copy.begin() + ptrdiff_t(page), copy.end()),
             std::vector<uint8_t>(3 * page, 0));
-  EXPECT_FAILS(file->check_whole(), Code::kIo, "changed while it was read");
+  EXPECT_FAILS(file->check_whole(), kIo, "changed while it was read");
 }
 
 TEST_F(MappingTest, CopiesOfAnyOtherBytes) {
@@ -89,14 +89,10 @@ TEST_F(MappingTest, FromManyThreadsAtOnce) {
   for (int round = 0; round < 20; ++round) {
     const auto file = must(MappedFile::open(make(64)));
     fs::resize_file(file->path(), 0);
-    std::vector<std::thread> threads;
     std::atomic<uint64_t> sum{0};
-    for (int t = 0; t < 4; ++t) {
-      threads.emplace_back([&, t] {
-        for (size_t i = size_t(t); i < 64; i += 4) sum += file->bytes()[i * page];
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    in_threads(4, [&](unsigned t) {
+      for (size_t i = size_t(t); i < 64; i += 4) sum += file->bytes()[i * page];
+    });
     EXPECT_EQ(sum, 0U);
     EXPECT_FALSE(file->check_whole().ok());
   }
@@ -106,7 +102,7 @@ TEST_F(MappingTest, AFileThatIsWrittenIsNotCommitted) {
   auto file = must(MutableFile::create(folder.path() / "out", 4 * page));
   for (const auto& item : fs::directory_iterator(folder.path())) fs::resize_file(item.path(), page);
   file.bytes()[3 * page] = 1;
-  EXPECT_FAILS(file.commit(), Code::kIo, "out");
+  EXPECT_FAILS(file.commit(), kIo, "out");
   EXPECT_FALSE(fs::exists(folder.path() / "out"));
 }
 
@@ -119,7 +115,7 @@ TEST_F(MappingTest, ChangesAreSeen) {
   EXPECT_TRUE(file->check_unchanged().ok());  // replaced, not written to
   fs::rename(folder.path() / "moved", path);
   fs::last_write_time(path, fs::last_write_time(path) + std::chrono::seconds(5));
-  EXPECT_FAILS(file->check_unchanged(), Code::kIo, path.string(), "time");
+  EXPECT_FAILS(file->check_unchanged(), kIo, path.string(), "time");
 }
 
 // ---- faults that are not ours

@@ -62,17 +62,13 @@ TEST(Metrics, ANameKeepsItsType) {
 TEST(Metrics, CountsOfAllThreadsAddUp) {
   Metrics m;
   const double bounds[] = {0.5};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([&] {
-      for (int i = 0; i < 1000; ++i) {
-        m.counter("a_total", "h").add();
-        m.histogram("b", "h", bounds).observe(i % 2);
-        if (i % 100 == 0) m.render();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  in_threads(4, [&](unsigned) {
+    for (int i = 0; i < 1000; ++i) {
+      m.counter("a_total", "h").add();
+      m.histogram("b", "h", bounds).observe(i % 2);
+      if (i % 100 == 0) m.render();
+    }
+  });
   EXPECT_EQ(m.counter("a_total", "h").value(), 4000);
   EXPECT_EQ(m.histogram("b", "h", bounds).count(0), 2000U);
   EXPECT_EQ(m.histogram("b", "h", bounds).sum(), 2000);

@@ -1,5 +1,8 @@
 #include "deltawire/status.h"
 
+#include <regex>
+
+#include "base/next_step.h"
 #include "test_files.h"
 
 namespace deltawire::testing {
@@ -33,6 +36,50 @@ TEST(ResultTest, AValueIsMovedOutOnce) {
   EXPECT_TRUE(result.status().ok());
   EXPECT_EQ(result->size(), 5U);
   EXPECT_EQ(std::move(result).value(), "value");
+}
+
+// ---- What to do about a failure: one table, for programs, the command line tool and Python.
+
+TEST(NextStep, IsByTheWordsOfTheMessageOrByTheCode) {
+  EXPECT_EQ(next_step(io_error("/d/x: cannot write: No space left on device")),
+            "make room on that disk, then repeat");
+  EXPECT_EQ(next_step(unavailable("x: no answer")), "repeat it");
+  EXPECT_EQ(next_step(unsupported("x: no such kind of store; write s3://B/P")), "");
+  EXPECT_EQ(next_step(Status()), "");
+}
+
+TEST(NextStep, EveryFailureButABadArgumentHasOne) {
+  for (int code = int(Code::kUnsupported); code <= int(Code::kInternal); ++code) {
+    EXPECT_NE(next_step(Status(Code(code), "x: went wrong")), "") << code;
+  }
+}
+
+// A program that links the library, or Python, has none: the command line tool adds its own.
+TEST(LibraryMessages, NameNoFlags) {
+  const fs::path src = fs::path(DELTAWIRE_TESTS_DIR) / "../src";
+  const std::regex flag(R"re("(?:[^"\\\n]|\\.)*--[a-z](?:[^"\\\n]|\\.)*")re");
+  // Their messages are to follow.
+  const std::vector<std::string> later = {"publish/", "ship/", "carrier/", "shard/"};
+  size_t num_files = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(src)) {
+    const std::string name = entry.path().lexically_relative(src).string();
+    if (!entry.is_regular_file() || !(name.ends_with(".cpp") || name.ends_with(".h"))) continue;
+    if (std::any_of(later.begin(), later.end(),
+                    [&](const std::string& folder) { return name.starts_with(folder); })) {
+      continue;
+    }
+    ++num_files;
+    std::ifstream file(entry.path());
+    for (std::string line; std::getline(file, line);) {
+      if (line.find("--") == line.npos || line.find("aws configure") != line.npos ||
+          line.find("--format process") != line.npos) {
+        continue;  // AWS's own tool has flags
+      }
+      std::smatch found;
+      EXPECT_FALSE(std::regex_search(line, found, flag)) << name << ": " << found.str();
+    }
+  }
+  EXPECT_GT(num_files, 300U);
 }
 
 }  // namespace

@@ -77,6 +77,11 @@ class BridgeFolder {
   std::vector<Model> models_;
 };
 
+class BridgeTest : public ::testing::Test {
+ protected:
+  const BridgeFolder folder;
+};
+
 // Imports until there is no more; how many versions, the base among them.
 inline Result<size_t> import_all(const BridgeFolder& folder, const ImportOptions& options,
                                  const std::string& source = "source",

@@ -18,8 +18,9 @@ ForeignPath version_path(const BridgeFolder& folder, uint64_t version) {
   return recognise_foreign(folder.path(name)).value().value();
 }
 
-TEST(ForeignPath, RootAndVersionAreRecognised) {
-  const BridgeFolder folder;
+using ForeignPathTest = BridgeTest;
+
+TEST_F(ForeignPathTest, RootAndVersionAreRecognised) {
   folder.write_all(slime());
   const auto root = recognise_foreign(folder.path("source"));
   ASSERT_TRUE(root.ok() && *root);
@@ -33,14 +34,13 @@ TEST(ForeignPath, RootAndVersionAreRecognised) {
   EXPECT_EQ(summary.tensors.size(), summary.num_tensors);
 }
 
-TEST(ForeignPath, OwnFilesAreNot) {
-  const BridgeFolder folder;
+TEST_F(ForeignPathTest, OwnFilesAreNot) {
   EXPECT_FALSE(recognise_foreign(folder.base()).value());
   EXPECT_FALSE(recognise_foreign(folder.base().parent_path()).value());
   EXPECT_FALSE(recognise_foreign(folder.path("missing")).value());
 }
 
-TEST(ForeignPath, AppliedToFileAndFolder) {
+TEST_F(ForeignPathTest, AppliedToFileAndFolder) {
   for (const std::string dialect : {"slime", "slime-gen1"}) {
     const BridgeFolder folder;
     folder.write_all(*find_dialect(dialect));
@@ -54,8 +54,7 @@ TEST(ForeignPath, AppliedToFileAndFolder) {
   }
 }
 
-TEST(ForeignPath, AWrongBaseLeavesNothing) {
-  const BridgeFolder folder;
+TEST_F(ForeignPathTest, AWrongBaseLeavesNothing) {
   folder.write_all(slime());
   const auto report =
       apply_foreign(version_path(folder, 2), folder.base(), folder.path("v3.safetensors"), {});
@@ -63,7 +62,7 @@ TEST(ForeignPath, AWrongBaseLeavesNothing) {
   EXPECT_FALSE(fs::exists(folder.path("v3.safetensors")));
 }
 
-TEST(ForeignPath, VerifyTellsWhatAVersionLeadsTo) {
+TEST_F(ForeignPathTest, VerifyTellsWhatAVersionLeadsTo) {
   for (const std::string dialect : {"slime", "slime-gen1"}) {
     const BridgeFolder folder;
     folder.write_all(*find_dialect(dialect));
@@ -77,12 +76,11 @@ TEST(ForeignPath, VerifyTellsWhatAVersionLeadsTo) {
   }
 }
 
-TEST(ForeignPath, TheWholeFolderIsNoDelta) {
-  const BridgeFolder folder;
+TEST_F(ForeignPathTest, TheWholeFolderIsNoDelta) {
   folder.write_all(slime());
-  const ForeignPath root = recognise_foreign(folder.path("source")).value().value();
-  EXPECT_FAILS(apply_foreign(root, folder.base(), folder.path("out"), {}), Code::kInvalidArgument,
-               "name one of them");
+  EXPECT_FAILS(apply_foreign(recognise_foreign(folder.path("source")).value().value(),
+                             folder.base(), folder.path("out"), {}),
+               kInvalidArgument, "name one of them");
 }
 
 }  // namespace

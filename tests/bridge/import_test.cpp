@@ -29,8 +29,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Spoken{"slime", "overwrite", "xxh3-128"}, Spoken{"slime-gen1", "indices", ""},
                       Spoken{"slime-gen1", "deltas", ""}, Spoken{"slime-gen1", "deltas_zstd", ""}));
 
-TEST(Import, EachManifestSaysWhereTheVersionCameFrom) {
-  const BridgeFolder folder;
+using Import = BridgeTest;
+
+TEST_F(Import, EachManifestSaysWhereTheVersionCameFrom) {
   folder.write_all(slime(), 1);
   ASSERT_TRUE(import_all(folder, folder.import_options()).ok());
   const Chain chain = Chain::open(folder.store("chain")).value();
@@ -40,8 +41,7 @@ TEST(Import, EachManifestSaysWhereTheVersionCameFrom) {
   }
 }
 
-TEST(Import, AVersionWithoutChangesKeepsTheNumbers) {
-  const BridgeFolder folder;
+TEST_F(Import, AVersionWithoutChangesKeepsTheNumbers) {
   ASSERT_TRUE(folder.write(slime(), 1, folder.model(0), folder.model(1)).ok());
   ASSERT_TRUE(folder.write(slime(), 2, folder.model(1), folder.model(1)).ok());
   ASSERT_TRUE(folder.write(slime(), 3, folder.model(1), folder.model(3)).ok());
@@ -50,8 +50,7 @@ TEST(Import, AVersionWithoutChangesKeepsTheNumbers) {
   expect_version(folder, 3, folder.model(3));
 }
 
-TEST(Import, AWholeVersionNeedsNoBaseAndKeepsItsNumber) {
-  const BridgeFolder folder;
+TEST_F(Import, AWholeVersionNeedsNoBaseAndKeepsItsNumber) {
   ASSERT_TRUE(folder.write(slime(), 7, {}, folder.model(1), {}, true).ok());
   ASSERT_TRUE(folder.write(slime(), 8, folder.model(1), folder.model(2)).ok());
   ImportOptions options = folder.import_options();
@@ -61,14 +60,12 @@ TEST(Import, AWholeVersionNeedsNoBaseAndKeepsItsNumber) {
   EXPECT_EQ(chain.versions().value(), (std::vector<uint64_t>{7, 8}));
   expect_version(folder, 7, folder.model(1));
   expect_version(folder, 8, folder.model(2));
-  const auto report = must(fsck_chain(chain));
-  EXPECT_TRUE(report.problems.empty());
+  EXPECT_TRUE(must(fsck_chain(chain)).problems.empty());
   EXPECT_TRUE(chain.collect_garbage({}).ok());
   expect_version(folder, 8, folder.model(2));
 }
 
-TEST(Import, AWholeVersionInBetweenIsAVersionLikeAnyOther) {
-  const BridgeFolder folder;
+TEST_F(Import, AWholeVersionInBetweenIsAVersionLikeAnyOther) {
   ASSERT_TRUE(folder.write(slime(), 1, folder.model(0), folder.model(1)).ok());
   ASSERT_TRUE(folder.write(slime(), 2, {}, folder.model(2), {}, true).ok());
   ASSERT_TRUE(folder.write(slime(), 3, folder.model(2), folder.model(3)).ok());
@@ -77,12 +74,11 @@ TEST(Import, AWholeVersionInBetweenIsAVersionLikeAnyOther) {
   expect_version(folder, 3, folder.model(3));
 }
 
-TEST(Import, BeginsInTheMiddleWithTheCheckpointBefore) {
-  const BridgeFolder folder;
+TEST_F(Import, BeginsInTheMiddleWithTheCheckpointBefore) {
   folder.write_all(slime());
   fs::remove_all(folder.path("source/weight_v000001"));
   ImportOptions options = folder.import_options();
-  EXPECT_FAILS(import_all(folder, options), Code::kNotFound, "import from version 2");
+  EXPECT_FAILS(import_all(folder, options), kNotFound, "import from version 2");
   write_checkpoint(folder.base(), folder.model(1));
   options.range.from = 2;
   must(import_all(folder, options));
@@ -90,8 +86,7 @@ TEST(Import, BeginsInTheMiddleWithTheCheckpointBefore) {
   expect_version(folder, 3, folder.model(3));
 }
 
-TEST(Import, GoesOnWhereTheChainEndsAndDoesNothingTwice) {
-  const BridgeFolder folder;
+TEST_F(Import, GoesOnWhereTheChainEndsAndDoesNothingTwice) {
   folder.write_all(slime(), 2);
   EXPECT_EQ(import_all(folder, folder.import_options()).value(), 3U);
   EXPECT_EQ(import_all(folder, folder.import_options()).value(), 0U);
@@ -101,19 +96,17 @@ TEST(Import, GoesOnWhereTheChainEndsAndDoesNothingTwice) {
   expect_version(folder, 3, folder.model(3));
 }
 
-TEST(Import, ARangeEnds) {
-  const BridgeFolder folder;
+TEST_F(Import, ARangeEnds) {
   folder.write_all(slime());
   ImportOptions options = folder.import_options();
   options.range.to = 2;
   EXPECT_EQ(import_all(folder, options).value(), 3U);
   options.range = {5, 6};
-  EXPECT_FAILS(import_all(folder, options), Code::kNotFound, "is at version 2",
+  EXPECT_FAILS(import_all(folder, options), kNotFound, "is at version 2",
                "version 5 comes after version 4");
 }
 
-TEST(Import, ModelsLargerThanMemoryAreMadeInAFile) {
-  const BridgeFolder folder;
+TEST_F(Import, ModelsLargerThanMemoryAreMadeInAFile) {
   folder.write_all(slime());
   ImportOptions options = folder.import_options();
   options.memory_bytes = 1;
@@ -121,7 +114,7 @@ TEST(Import, ModelsLargerThanMemoryAreMadeInAFile) {
   expect_version(folder, 3, folder.model(3));
 }
 
-TEST(Import, ADamagedModelInTheWorkFolderIsMadeAnewFromTheChain) {
+TEST_F(Import, ADamagedModelInTheWorkFolderIsMadeAnewFromTheChain) {
   for (const std::string dialect : {"slime", "slime-gen1"}) {  // with digests, and without
     const BridgeFolder folder;
     folder.write_all(*find_dialect(dialect), 2);
@@ -131,12 +124,7 @@ TEST(Import, ADamagedModelInTheWorkFolderIsMadeAnewFromTheChain) {
       if (item.path().extension() == ".safetensors") weights = item.path();
     }
     const auto written = fs::last_write_time(weights);
-    std::fstream file(weights, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(-40, std::ios::end);
-    file.write("damage", 6);
-    file.seekp(2000);
-    file.write("damage", 6);
-    file.close();
+    for (const int at : {-40, 2000}) overwrite(weights, at, "damage");
     fs::last_write_time(weights, written);
     ASSERT_TRUE(folder.write(*find_dialect(dialect), 3, folder.model(2), folder.model(3)).ok());
     must(import_all(folder, folder.import_options(dialect)));
@@ -151,8 +139,7 @@ void remove_done(const BridgeFolder& folder) {
   }
 }
 
-TEST(Import, UnsealedVersionsAreWaitedFor) {
-  const BridgeFolder folder;
+TEST_F(Import, UnsealedVersionsAreWaitedFor) {
   const Dialect& gen1 = *find_dialect("slime-gen1");
   folder.write_all(gen1, 1);
   remove_done(folder);
@@ -170,16 +157,14 @@ TEST(Import, UnsealedVersionsAreWaitedFor) {
   EXPECT_FALSE(importer.next().value());
 }
 
-TEST(Import, WhoDoesNotFollowTakesUnsealedVersions) {
-  const BridgeFolder folder;
+TEST_F(Import, WhoDoesNotFollowTakesUnsealedVersions) {
   folder.write_all(*find_dialect("slime-gen1"), 2);
   remove_done(folder);
   EXPECT_EQ(import_all(folder, folder.import_options("slime-gen1")).value(), 3U);
   expect_version(folder, 2, folder.model(2));
 }
 
-TEST(Import, FilesThatCameAfterAVersionWasTakenAreNoticed) {
-  const BridgeFolder folder;
+TEST_F(Import, FilesThatCameAfterAVersionWasTakenAreNoticed) {
   const Dialect& gen1 = *find_dialect("slime-gen1");
   folder.write_all(gen1, 1);
   remove_done(folder);
@@ -197,7 +182,7 @@ TEST(Import, FilesThatCameAfterAVersionWasTakenAreNoticed) {
              folder.path("source") / "weight_v000001/rank0001_flush000000.safetensors");
   EXPECT_FALSE(importer.next().value());
   ASSERT_TRUE(folder.write(gen1, 2, folder.model(1), folder.model(2)).ok());
-  EXPECT_FAILS(importer.next(), Code::kBaseMismatch, "version 1", "did files come late");
+  EXPECT_FAILS(importer.next(), kBaseMismatch, "version 1", "did files come late");
   EXPECT_EQ(head_of(folder), 1U);
 }
 

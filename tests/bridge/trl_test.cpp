@@ -20,24 +20,24 @@ void write_run(const BridgeFolder& folder, const std::string& encoding) {
   }
 }
 
-TEST(ImportTrl, BeginsWithTheAnchorAndKeepsTheNumbers) {
+using ImportTrl = BridgeTest;
+
+TEST_F(ImportTrl, BeginsWithTheAnchorAndKeepsTheNumbers) {
   for (const std::string encoding : {"v1", "raw", "gap_delta"}) {
     const BridgeFolder folder;
     write_run(folder, encoding);
-    const auto count = must(import_all(folder, trl_options(folder)));
-    EXPECT_EQ(count, 3U);
+    EXPECT_EQ(must(import_all(folder, trl_options(folder))), 3U);
     for (uint64_t version = 1; version <= 3; ++version) {
       expect_version(folder, version, folder.model(version));
     }
   }
 }
 
-TEST(ImportTrl, AFileThatIsNotThereIsLostUnlessNothingChanged) {
-  const BridgeFolder folder;
+TEST_F(ImportTrl, AFileThatIsNotThereIsLostUnlessNothingChanged) {
   ASSERT_TRUE(folder.write(trl(), 1, {}, folder.model(1), {}, true).ok());
   ASSERT_TRUE(folder.write(trl(), 3, folder.model(1), folder.model(2)).ok());
   ImportOptions options = trl_options(folder);
-  EXPECT_FAILS(import_all(folder, options), Code::kNotFound, "version 2 is missing");
+  EXPECT_FAILS(import_all(folder, options), kNotFound, "version 2 is missing");
   EXPECT_EQ(head_of(folder), 1U);
   options.missing_is_unchanged = true;
   EXPECT_EQ(import_all(folder, options).value(), 2U);
@@ -45,8 +45,7 @@ TEST(ImportTrl, AFileThatIsNotThereIsLostUnlessNothingChanged) {
   expect_version(folder, 3, folder.model(2));
 }
 
-TEST(ImportTrl, AFileThatComesAfterItWasMissedIsNoticed) {
-  const BridgeFolder folder;
+TEST_F(ImportTrl, AFileThatComesAfterItWasMissedIsNoticed) {
   ASSERT_TRUE(folder.write(trl(), 1, {}, folder.model(1), {}, true).ok());
   ImportOptions options = trl_options(folder);
   options.missing_is_unchanged = true;
@@ -59,15 +58,16 @@ TEST(ImportTrl, AFileThatComesAfterItWasMissedIsNoticed) {
     EXPECT_FALSE(importer.next().value()->source);
     EXPECT_EQ(importer.next().value()->version, 3U);
     ASSERT_TRUE(folder.write(trl(), 2, folder.model(1), folder.model(2)).ok());
-    EXPECT_FAILS(importer.next(), Code::kBaseMismatch, "version 2 came after",
+    EXPECT_FAILS(importer.next(), kBaseMismatch, "version 2 came after",
                  "import into another store");
   }
-  EXPECT_FAILS(import_all(folder, options), Code::kBaseMismatch, "version 2 came after");
+  EXPECT_FAILS(import_all(folder, options), kBaseMismatch, "version 2 came after");
   EXPECT_EQ(head_of(folder), 3U);
 }
 
-TEST(ExportTrl, AnchorsEveryNAndBackAgain) {
-  const BridgeFolder folder;
+using ExportTrl = BridgeTest;
+
+TEST_F(ExportTrl, AnchorsEveryNAndBackAgain) {
   folder.write_all(slime());
   ASSERT_TRUE(import_all(folder, folder.import_options()).ok());
   ExportOptions options = folder.export_options("trl");

@@ -86,7 +86,7 @@ TEST(Heartbeat, ListsAllAndSaysWhichAreUnreadable) {
   const auto found = must(list_heartbeats(store));
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[0].heartbeat.value(), sample("a"));
-  EXPECT_FAILS(found[1].heartbeat, Code::kCorruption, "replicas/b.json");
+  EXPECT_FAILS(found[1].heartbeat, kCorruption, "replicas/b.json");
 }
 
 TEST(Heartbeat, EveryFlippedBitIsFound) {
@@ -151,16 +151,16 @@ TEST_F(GoneReplicas, CanBeForgottenAndLiveOnesByForceAlone) {
   const Chain chain = Chain::open(real.memory).value();
   write("one", 60);
   write("other", 60);
-  EXPECT_FAILS(chain.forget("nobody"), Code::kNotFound, "nobody");
-  EXPECT_FAILS(chain.forget("one"), Code::kConflict, "one", "heard of 0 s ago");
+  EXPECT_FAILS(chain.forget("nobody"), kNotFound, "nobody");
+  EXPECT_FAILS(chain.forget("one"), kConflict, "one", "heard of 0 s ago");
   real.memory->set_clock(kNow + 181);
   write("one", 60, "beside");  // another process of this name, alive
   EXPECT_EQ(chain.forget("one").value(), 1U);
   EXPECT_EQ(chain.replicas()->size(), 2U);
-  EXPECT_FAILS(chain.forget("one"), Code::kConflict);
+  EXPECT_FAILS(chain.forget("one"), kConflict);
   EXPECT_EQ(chain.forget("one", true).value(), 1U);
   ASSERT_TRUE(real.memory->put("replicas/torn.json", MemoryBody("{}")).ok());
-  EXPECT_FAILS(chain.forget("replicas/torn.json"), Code::kConflict);
+  EXPECT_FAILS(chain.forget("replicas/torn.json"), kConflict);
   real.memory->set_clock(kNow + 400);
   EXPECT_EQ(chain.forget("replicas/torn.json").value(), 1U);
   ASSERT_EQ(chain.replicas()->size(), 1U);

@@ -11,8 +11,7 @@
 #include "chain/chain.h"
 #include "chain/hop_records.h"
 #include "chain/names.h"
-#include "counting_store.h"
-#include "store/memory_store.h"
+#include "support/hooked_store.h"
 
 namespace deltawire::testing {
 
@@ -31,8 +30,9 @@ class MadeChain {
  public:
   MadeChain()
       : memory(std::make_shared<MemoryStore>()),
-        store(std::make_shared<CountingStore>(memory)),
+        store(std::make_shared<HookedStore>(memory)),
         chain(create_chain(store, {}, false).value()) {
+    store->has_clock = false;
     schema_ = put_schema(chain, {{{"w", DType::kU8, {1}}}}).value();
   }
 
@@ -42,10 +42,9 @@ class MadeChain {
   }
 
   Manifest next(uint64_t bytes, bool full) const {
-    Manifest m;
-    m.run = chain.run();
-    m.version = versions.size();
-    m.kind = full ? VersionKind::kFull : VersionKind::kDelta;
+    Manifest m{.run = chain.run(),
+               .version = versions.size(),
+               .kind = full ? VersionKind::kFull : VersionKind::kDelta};
     if (full) m.reason = "test";
     if (!full) m.base = m.version - 1;
     if (!versions.empty()) m.parent = versions.back().digest;
@@ -87,11 +86,8 @@ class MadeChain {
   }
 
   HopRecord made_hop(std::optional<uint64_t> base, uint64_t version, uint64_t bytes) const {
-    HopRecord hop;
-    hop.run = chain.run();
-    hop.version = version;
-    hop.base = base;
-    hop.manifest = versions[version].digest;
+    HopRecord hop{
+        .run = chain.run(), .version = version, .base = base, .manifest = versions[version].digest};
     if (base) hop.base_manifest = versions[*base].digest;
     hop.created = "2026-11-15T05:36:24Z";
     const std::string folder = base ? part_folder(version, "bb") : full_folder(version, "bb");
@@ -104,7 +100,7 @@ class MadeChain {
   }
 
   std::shared_ptr<MemoryStore> memory;
-  std::shared_ptr<CountingStore> store;
+  std::shared_ptr<HookedStore> store;
   Chain chain;
   std::vector<MadeVersion> versions;
   std::vector<MadeHop> hops;

@@ -223,8 +223,7 @@ TEST_F(PinRace, AVersionThatIsPinnedStaysPinnedWhateverBecomesOfAnotherPin) {
 
 // gc may not be believed to be gone because its note cannot be read.
 TEST_F(PinRace, ANoteThatCannotBeReadRefusesAPin) {
-  ASSERT_TRUE(
-      real_.memory->put("trash/0000000001-x.json", MemoryBody(std::string_view("{}"))).ok());
+  ASSERT_TRUE(real_.memory->put("trash/0000000001-x.json", MemoryBody("{}")).ok());
   EXPECT_TRUE(testing::is_failure(pin_version(real_.chain, kPinned), Code::kUnsupported,
                                   "trash/0000000001-x.json") ||
               testing::is_failure(pin_version(real_.chain, kPinned), Code::kCorruption,

@@ -1,6 +1,8 @@
 // Plans against a reference that knows everything, and against damaged and hostile stores.
 #include "chain/plan.h"
 
+#include <gtest/gtest.h>
+
 #include <limits>
 
 #include "chain/plan_graph.h"
@@ -177,7 +179,7 @@ TEST(Plan, AnotherHistoryIsABaseMismatch) {
   for (int i = 0; i < 10; ++i) made.add(10), other.add(10);
   for (const uint64_t target : {2, 3, 4, 9}) {  // behind, at, next to and far from what is held
     EXPECT_FAILS(plan_catch_up(made.chain, Held{3, other.versions[3].digest}, target),
-                 Code::kBaseMismatch, "version 3", other.versions[3].digest.hex());
+                 kBaseMismatch, "version 3", other.versions[3].digest.hex());
   }
 }
 
@@ -220,7 +222,7 @@ TEST(Plan, OlderAnchorsServeWhenTheNewestIsGone) {
     expect_sound(made, plan, {}, 39);
   }
   ASSERT_TRUE(made.memory->remove(manifest_name(0)).ok());
-  EXPECT_FAILS(plan_catch_up(made.chain, {}, 39), Code::kNotFound, "no path", "version 39");
+  EXPECT_FAILS(plan_catch_up(made.chain, {}, 39), kNotFound, "no path", "version 39");
 }
 
 TEST(Plan, AHoleIsGoneAroundByAMergedDelta) {
@@ -264,8 +266,8 @@ TEST(Plan, PartsToAvoidAreGoneAround) {
   EXPECT_EQ(plan(2)->hops[0].kind, HopKind::kAnchor);
   EXPECT_EQ(plan({})->hops.size(), 1U);
   avoid.insert(full_folder(4, "bb") + "part-00000.safetensors");
-  EXPECT_FAILS(plan(3), Code::kCorruption, part_of(4, "aa"));
-  EXPECT_FAILS(plan({}), Code::kCorruption, "is damaged or gone");
+  EXPECT_FAILS(plan(3), kCorruption, part_of(4, "aa"));
+  EXPECT_FAILS(plan({}), kCorruption, "is damaged or gone");
 }
 
 TEST(Plan, AVersionStoredWholeCanBeAvoidedToo) {
@@ -281,45 +283,37 @@ TEST(Plan, AVersionStoredWholeCanBeAvoidedToo) {
 }
 
 TEST(Plan, ABrokenLinkIsCorruptionWhereNothingLeadsAround) {
-  const auto chain_of_20 = [](MadeChain& made) {
-    for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
+  struct Forgery {
+    uint64_t version;
+    std::function<void(Manifest*)> change;
+    const char *file, *phrase;
   };
-  {
+  const Forgery forgeries[] = {
+      {10, [](Manifest* m) { m->parent = record_digest("other"); }, "manifests/0000000010.json",
+       "parent"},
+      // A record that was replaced: its successor knows.
+      {10, [](Manifest* m) { m->publisher = "forger"; }, "manifests/0000000011.json", "parent"},
+      // Sums that do not add up; the head, so that no successor complains first.
+      {19, [](Manifest* m) { m->chain_bytes += 7; }, "manifests/0000000019.json", "chain_bytes"},
+  };
+  for (const Forgery& forgery : forgeries) {
     MadeChain made;
-    chain_of_20(made);
-    forge(made, 10, [](Manifest* m) { m->parent = record_digest("other"); });
-    EXPECT_FAILS(plan_catch_up(made.chain, held_at(made, 2), 19), Code::kCorruption,
-                 "manifests/0000000010.json", "parent");
+    for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
+    forge(made, forgery.version, forgery.change);
+    EXPECT_FAILS(plan_catch_up(made.chain, held_at(made, 2), 19), kCorruption, forgery.file,
+                 forgery.phrase);
   }
-  {
-    MadeChain made;  // a record that was replaced: its successor knows
-    chain_of_20(made);
-    forge(made, 10, [](Manifest* m) { m->publisher = "forger"; });
-    EXPECT_FAILS(plan_catch_up(made.chain, held_at(made, 2), 19), Code::kCorruption,
-                 "manifests/0000000011.json", "parent");
-  }
-  {
-    MadeChain made;  // sums that do not add up; the head, so that no successor complains first
-    chain_of_20(made);
-    forge(made, 19, [](Manifest* m) { m->chain_bytes += 7; });
-    EXPECT_FAILS(plan_catch_up(made.chain, held_at(made, 2), 19), Code::kCorruption,
-                 "manifests/0000000019.json", "chain_bytes");
-  }
-  {
-    MadeChain made;
-    chain_of_20(made);
-    std::string text = made.memory->get(manifest_name(10), 1 << 20).value();
-    text[text.size() / 2] ^= 1;
-    ASSERT_TRUE(made.memory->put(manifest_name(10), MemoryBody(text)).ok());
-    EXPECT_FAILS(plan_catch_up(made.chain, held_at(made, 2), 19), Code::kCorruption,
-                 "manifests/0000000010.json");
-    // With a way around the plan takes it, and says why.
-    made.add_hop(8, 12, 50'000);
-    const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 19).value();
-    expect_sound(made, plan, 2, 19);
-    ASSERT_EQ(plan.notes.size(), 1U);
-    EXPECT_TRUE(contains(plan.notes[0], "manifests/0000000010.json"));
-  }
+  MadeChain made;
+  for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
+  const std::string name = manifest_name(10);
+  damage(*made.memory, name, made.memory->stat(name)->size_bytes / 2);
+  EXPECT_FAILS(plan_catch_up(made.chain, held_at(made, 2), 19), kCorruption, name);
+  // With a way around the plan takes it, and says why.
+  made.add_hop(8, 12, 50'000);
+  const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 19).value();
+  expect_sound(made, plan, 2, 19);
+  ASSERT_EQ(plan.notes.size(), 1U);
+  EXPECT_TRUE(contains(plan.notes[0], name));
 }
 
 TEST(Plan, HostileHopsAreNotFollowed) {
@@ -437,6 +431,64 @@ TEST(Plan, ThePathDoesNotDependOnTheGraphsOrder) {
   EXPECT_FALSE(graph.cheapest({9, 180})->front().hop.has_value());
   graph.cut(6);
   EXPECT_FALSE(graph.cheapest({9, 180}).has_value());
+}
+
+// ---- Cost does not grow with age: requests on a chain of 100,000 versions.
+
+constexpr uint64_t kVersions = 100'000;
+constexpr uint64_t kWhole = 1'000'000'000, kDelta = 10'000'000;
+constexpr uint64_t kBound = 64;
+
+// Anchors every 256 versions, merged deltas of 4, 16 and 64 between them.
+const MadeChain& long_chain() {
+  static const MadeChain* const made = [] {
+    auto* chain = new MadeChain;
+    for (uint64_t v = 0; v < kVersions; ++v) {
+      chain->add(v == 0 ? kWhole : kDelta);
+      if (v % 256 == 0 && v != 0) chain->add_hop({}, v, kWhole);
+      for (const uint64_t span : {4, 16, 64}) {
+        if (v != 0 && v % span == 0) chain->add_hop(v - span, v, kDelta * span * 3 / 4);
+      }
+    }
+    return chain;
+  }();
+  return *made;
+}
+
+uint64_t requests_of(const std::function<void()>& work) {
+  long_chain().store->requests = 0;
+  work();
+  return long_chain().store->requests;
+}
+
+TEST(LongChainSlow, TheHeadIsFoundInFewRequests) {
+  const MadeChain& made = long_chain();
+  EXPECT_LE(requests_of([&] { EXPECT_EQ(made.chain.head().value(), kVersions - 1); }), 4U);
+  for (const char* hint : {"0", "99990", "50000", "100000", "9999999999", "x"}) {
+    ASSERT_TRUE(made.memory->put(kHeadName, MemoryBody(hint)).ok());
+    EXPECT_LE(requests_of([&] { EXPECT_EQ(made.chain.head().value(), kVersions - 1); }), kBound)
+        << hint;
+  }
+  ASSERT_TRUE(made.memory->put(kHeadName, MemoryBody("99999")).ok());
+}
+
+TEST(LongChainSlow, ACatchUpIsPlannedInFewRequests) {
+  const MadeChain& made = long_chain();
+  const uint64_t head = kVersions - 1;
+  for (const std::optional<uint64_t> held :
+       {std::optional<uint64_t>(), {0}, {1}, {50'000}, {99'000}, {99'700}, {99'990}, {head - 1}}) {
+    std::optional<Held> start;
+    if (held) start = Held{*held, made.versions[*held].digest};
+    uint64_t hops = 0, bytes = 0;
+    const uint64_t requests = requests_of([&] {
+      const Plan plan = plan_catch_up(made.chain, start, head).value();
+      hops = plan.hops.size();
+      bytes = plan.bytes;
+    });
+    EXPECT_LE(requests, kBound) << "from " << held.value_or(0);
+    EXPECT_LE(requests, hops + 10) << "from " << held.value_or(0);
+    EXPECT_LE(bytes, kWhole + 256 * kDelta);
+  }
 }
 
 }  // namespace

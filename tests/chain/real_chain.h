@@ -10,10 +10,9 @@
 #include "chain/side_objects.h"
 #include "checkpoints.h"
 #include "codec/codec.h"
-#include "counting_store.h"
 #include "format/delta_part.h"
 #include "format/layout.h"
-#include "store/memory_store.h"
+#include "support/hooked_store.h"
 
 namespace deltawire::testing {
 
@@ -30,8 +29,10 @@ class RealChain {
  public:
   explicit RealChain(ChainKeys options = {})
       : memory(std::make_shared<MemoryStore>()),
-        store(std::make_shared<CountingStore>(memory)),
-        chain(create_chain(store, std::move(options), false).value()) {}
+        store(std::make_shared<HookedStore>(memory)),
+        chain(create_chain(store, std::move(options), false).value()) {
+    store->has_clock = false;
+  }
 
   static State seed_state(uint64_t seed) {
     return {make_tensor("a", DType::kBF16, {8, 4}, seed), make_tensor("b", DType::kF32, {5}, seed),
@@ -50,10 +51,9 @@ class RealChain {
 
   void publish(const State& next, bool full = false) {
     full = full || states.empty();
-    Manifest m;
-    m.run = chain.run();
-    m.version = states.size();
-    m.kind = full ? VersionKind::kFull : VersionKind::kDelta;
+    Manifest m{.run = chain.run(),
+               .version = states.size(),
+               .kind = full ? VersionKind::kFull : VersionKind::kDelta};
     if (full) m.reason = "test";
     if (!full) m.base = m.version - 1;
     if (!records.empty()) m.parent = records.back().digest;
@@ -102,7 +102,7 @@ class RealChain {
   Held held(uint64_t version) const { return {version, records[version].digest}; }
 
   std::shared_ptr<MemoryStore> memory;
-  std::shared_ptr<CountingStore> store;
+  std::shared_ptr<HookedStore> store;
   Chain chain;
   std::vector<State> states;
   std::vector<VersionRecord> records;
@@ -182,8 +182,7 @@ class RealChain {
                                 digest_of(DigestKind::kXxh3_128, encoded.payload)});
       payloads[i % 2].append(encoded.payload.begin(), encoded.payload.end());
     }
-    DeltaInfo info;
-    info.base = base;
+    DeltaInfo info{.base = base};
     std::vector<PartRef> parts;
     for (size_t p = 0; p < 2; ++p) {
       parts.push_back(put(folder + "part-0000" + std::to_string(p) + ".safetensors",

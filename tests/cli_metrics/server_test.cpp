@@ -124,9 +124,9 @@ TEST(MetricsServer, EndsWithConnectionsOpen) {
 TEST(MetricsServer, SaysWhyItCannotListen) {
   const auto first = serve("");
   const auto render = [] { return std::string(); };
-  EXPECT_FAILS(serve_metrics("127.0.0.1", first->port(), render), Code::kIo, "127.0.0.1",
+  EXPECT_FAILS(serve_metrics("127.0.0.1", first->port(), render), kIo, "127.0.0.1",
                std::to_string(first->port()), "in use");
-  EXPECT_FAILS(serve_metrics("localhost", 0, render), Code::kInvalidArgument, "localhost");
+  EXPECT_FAILS(serve_metrics("localhost", 0, render), kInvalidArgument, "localhost");
 }
 
 TEST(MetricsServer, ListensOnIPv6) {
@@ -136,9 +136,7 @@ TEST(MetricsServer, ListensOnIPv6) {
 }
 
 HttpSettings with_bodies() {
-  HttpSettings settings;
-  settings.name = "test";
-  settings.max_body_bytes = 100;
+  HttpSettings settings{.name = "test", .max_body_bytes = 100};
   settings.refuse = [](int status, const std::string& why) {
     return HttpAnswer{status, "text/plain", why};
   };

@@ -4,8 +4,12 @@
 
 #include "base/log.h"
 #include "base/metrics.h"
+#include "base/next_step.h"
+#include "cli/next_step.h"
+#include "cli/options.h"
 #include "cli/replica_options.h"
 #include "cli/shared_options.h"
+#include "cli/units.h"
 #include "servers/http_script.h"
 #include "test_files.h"
 
@@ -31,8 +35,7 @@ TEST(NotifyOptions, TakeEnginesAndCommandsInOrder) {
   EXPECT_EQ(parsed.text, "");
   EXPECT_EQ(options.limits.timeout_seconds, 1.5);
   EXPECT_EQ(options.limits.retries, 0U);
-  auto notifier = must(make_notifier(options));
-  EXPECT_EQ(notifier.size(), 3U);
+  EXPECT_EQ(must(make_notifier(options)).size(), 3U);
 }
 
 TEST(NotifyOptions, WithoutThemThereAreNoEngines) {
@@ -49,7 +52,7 @@ TEST(NotifyOptions, SayWhatIsWrong) {
     EXPECT_NE(parse(&app, line), "") << line;
   }
   NotifyOptions options{.notify = {"sglang=http://a:1", "tgi=http://b:2"}};
-  EXPECT_FAILS(make_notifier(options), Code::kInvalidArgument, "engine \"tgi\": expected");
+  EXPECT_FAILS(make_notifier(options), kInvalidArgument, "engine \"tgi\": expected");
 }
 
 TEST(NotifyOptions, TheKeyComesFromTheEnvironment) {
@@ -141,11 +144,9 @@ TEST(MetricsOptions, ServeOnlyWhenAsked) {
   MetricsOptions options;
   add_metrics_options(&app, &options);
   EXPECT_EQ(parse(&app, ""), "");
-  auto none = must(start_metrics(options));
-  EXPECT_EQ(none, nullptr);
+  EXPECT_EQ(must(start_metrics(options)), nullptr);
   EXPECT_EQ(parse(&app, "--metrics-port 0"), "");
-  auto server = must(start_metrics(options));
-  EXPECT_NE(server->port(), 0);
+  EXPECT_NE(must(start_metrics(options))->port(), 0);
   EXPECT_TRUE(contains(metrics().render(), "deltawire_build_info{version=\""));
 }
 
@@ -156,7 +157,246 @@ TEST(MetricsOptions, SayWhatIsWrong) {
     add_metrics_options(&app, &options);
     EXPECT_NE(parse(&app, line), "") << line;
   }
-  EXPECT_FAILS(start_metrics({.port = 0, .address = "nowhere"}), Code::kInvalidArgument, "nowhere");
+  EXPECT_FAILS(start_metrics({.port = 0, .address = "nowhere"}), kInvalidArgument, "nowhere");
+}
+
+// ---- Values of options: numbers, sizes, words.
+
+// What is said about `--x TEXT`; empty when it is taken.
+std::string parse_x(Command* app, const std::string& text) {
+  return app->parse({"--x", text}).text;
+}
+
+TEST(WholeNumber, TakesDecimalDigitsInItsRange) {
+  uint64_t value = 7;
+  Command app;
+  add_whole_number(&app, "-y,--x", &value, "", 0, UINT64_MAX);
+  EXPECT_EQ(parse_x(&app, "0"), "");
+  EXPECT_EQ(value, 0U);
+  EXPECT_EQ(parse_x(&app, "18446744073709551615"), "");
+  EXPECT_EQ(value, UINT64_MAX);
+  for (const char* bad :
+       {"18446744073709551616", "010", "00", "0x10", "-1", "+1", "1.0", "1e3", " 1", "1 ", "ten"}) {
+    EXPECT_EQ(parse_x(&app, bad),
+              "--x: expected a whole number from 0 to 18446744073709551615, got \"" +
+                  std::string(bad) + "\"");
+  }
+  EXPECT_EQ(value, UINT64_MAX);
+}
+
+TEST(Version, MayHaveTheZerosOfItsName) {
+  std::optional<uint64_t> value;
+  Command app;
+  add_version(&app, "--x", &value, "");
+  EXPECT_EQ(parse_x(&app, "0000000012"), "");
+  EXPECT_EQ(value, 12U);
+  EXPECT_EQ(parse_x(&app, "9999999999"), "");
+  EXPECT_EQ(value, 9'999'999'999U);
+  for (const char* bad : {"10000000000", "-1", "0x10", "1.0", "v12", ""}) {
+    EXPECT_EQ(parse_x(&app, bad), "--x: expected the number of a version, 0 to 9999999999, got \"" +
+                                      std::string(bad) + "\"");
+  }
+}
+
+TEST(Seconds, MayHaveAFraction) {
+  double value = 7;
+  Command app;
+  add_seconds(&app, "--x", &value, "", 0.01, 86400);
+  EXPECT_EQ(parse_x(&app, "0.25"), "");
+  EXPECT_EQ(value, 0.25);
+  EXPECT_EQ(parse_x(&app, "86400"), "");
+  EXPECT_EQ(value, 86400);
+  for (const char* bad : {"0", "-1", "86401", "nan", "inf", "5s", "", "1e9"}) {
+    EXPECT_EQ(parse_x(&app, bad),
+              "--x: expected seconds, 0.01 to 86400, got \"" + std::string(bad) + "\"");
+  }
+  EXPECT_EQ(value, 86400);
+}
+
+TEST(WholeNumber, KeepsItsLimitsInNarrowTypes) {
+  unsigned threads = 0;
+  Command app;
+  add_whole_number(&app, "--x", &threads, "", 1, 1024);
+  EXPECT_EQ(parse_x(&app, "1024"), "");
+  EXPECT_EQ(threads, 1024U);
+  EXPECT_NE(parse_x(&app, "0"), "");
+  EXPECT_NE(parse_x(&app, "1025"), "");
+  EXPECT_NE(parse_x(&app, "4294967297"), "");  // 1, cut to 32 bits
+}
+
+TEST(Share, IsAboveItsLeastAndAtMostItsMost) {
+  double value = 0;
+  Command app;
+  add_share(&app, "--x", &value, "", 0, 0.5);
+  EXPECT_EQ(parse_x(&app, "0.5"), "");
+  EXPECT_EQ(parse_x(&app, "1e-3"), "");
+  EXPECT_EQ(value, 0.001);
+  for (const char* bad : {"0", "-0.1", "0.51", "nan", "inf", "1e999", "0x1p-2", "half", "0.1x"}) {
+    EXPECT_EQ(parse_x(&app, bad),
+              "--x: expected a number above 0 and at most 0.5, got \"" + std::string(bad) + "\"");
+  }
+}
+
+TEST(Choice, NamesWhatThereIs) {
+  std::string value;
+  Command app;
+  const Option* option = add_choice(&app, "--x", &value, "", {"auto", "tight"});
+  EXPECT_EQ(option->words(), (std::vector<std::string>{"auto", "tight"}));
+  EXPECT_EQ(parse_x(&app, "tight"), "");
+  EXPECT_EQ(value, "tight");
+  EXPECT_EQ(parse_x(&app, "Tight"), "--x: expected one of auto, tight, got \"Tight\"");
+  EXPECT_TRUE(app.options().front()->words().empty());  // --help
+}
+
+TEST(Units, CountsAndBytesDifferInALoneB) {
+  const auto count = [](const char* text) { return parse_count(text).value(); };
+  const auto bytes = [](const char* text) { return parse_bytes(text).value(); };
+  EXPECT_EQ(count("512"), 512U);
+  EXPECT_EQ(count("1.5k"), 1500U);
+  EXPECT_EQ(count("100M"), 100'000'000U);
+  EXPECT_EQ(count("1.7B"), 1'700'000'000U);
+  EXPECT_EQ(bytes("512"), 512U);
+  EXPECT_EQ(bytes("512B"), 512U);
+  EXPECT_EQ(bytes("4kB"), 4000U);
+  EXPECT_EQ(bytes("64MiB"), uint64_t{64} << 20);
+  EXPECT_EQ(bytes("1G"), 1'000'000'000U);
+  for (const char* bad : {"", ".", "B", "1.2.3", "-1", "+1", "0x10", "1e3", "1XB", "1KiBB", "1 MB",
+                          "nan", "inf", "99999999999T"}) {
+    EXPECT_FALSE(parse_count(bad).ok()) << bad;
+    EXPECT_FALSE(parse_bytes(bad).ok()) << bad;
+  }
+}
+
+TEST(NearestWord, IsAtMostTwoSlipsAway) {
+  const std::vector<std::string> words = {"--output", "--codec", "--digest", "diff", "apply"};
+  EXPECT_EQ(nearest_word("--outptu", words), "--output");  // two letters swapped: one slip
+  EXPECT_EQ(nearest_word("--codc", words), "--codec");
+  EXPECT_EQ(nearest_word("--digests", words), "--digest");
+  EXPECT_EQ(nearest_word("dif", words), "diff");
+  EXPECT_EQ(nearest_word("aply", words), "apply");
+  EXPECT_EQ(nearest_word("diff", words), "diff");
+  EXPECT_EQ(nearest_word("--threads", words), "");
+  EXPECT_EQ(nearest_word("xx", words), "");
+  EXPECT_EQ(nearest_word("", words), "");
+}
+
+}  // namespace
+
+namespace {
+
+// What a command line makes of the defaults; the complaint in `*error` when it is refused.
+StoreOptions parse(std::vector<std::string> words, std::string* error = nullptr) {
+  Command app;
+  StoreOptions options;
+  add_store_options(&app, &options);
+  const Parsed parsed = app.parse(std::move(words));
+  if (error != nullptr) {
+    *error = parsed.text;
+  } else {
+    EXPECT_EQ(parsed.text, "");
+  }
+  return options;
+}
+
+std::string complaint(const std::vector<std::string>& words) {
+  std::string error;
+  parse(words, &error);
+  return error;
+}
+
+}  // namespace
+
+TEST(StoreOptions, DefaultsStay) {
+  const StoreOptions plain, parsed = parse({});
+  EXPECT_EQ(parsed.retries, plain.retries);
+  EXPECT_EQ(parsed.connections, plain.connections);
+  EXPECT_EQ(parsed.call_timeout_seconds, plain.call_timeout_seconds);
+  EXPECT_EQ(parsed.max_bytes_per_second, 0u);
+  EXPECT_FALSE(parsed.virtual_host);
+  EXPECT_FALSE(parsed.wrap);
+}
+
+TEST(StoreOptions, EachIsTaken) {
+  const StoreOptions options =
+      parse({"--endpoint", "https://host:9000", "--region", "eu-1", "--virtual-host", "--ca-file",
+             "a.pem", "--connections", "4", "--retries", "0", "--rate-limit", "100MB/s",
+             "--timeout", "2.5", "--inject", "slow:ms=5,tear:n=1"});
+  EXPECT_EQ(options.endpoint, "https://host:9000");
+  EXPECT_EQ(options.region, "eu-1");
+  EXPECT_TRUE(options.virtual_host);
+  EXPECT_EQ(options.ca_file, "a.pem");
+  EXPECT_EQ(options.connections, 4u);
+  EXPECT_EQ(options.retries, 0u);
+  EXPECT_EQ(options.max_bytes_per_second, 100'000'000u);
+  EXPECT_EQ(options.call_timeout_seconds, 2.5);
+  EXPECT_TRUE(options.wrap);
+  EXPECT_EQ(parse({"--rate-limit", "10MiB"}).max_bytes_per_second, uint64_t{10} << 20);
+}
+
+TEST(StoreOptions, BadValuesAreRefused) {
+  EXPECT_TRUE(contains(complaint({"--rate-limit", "fast"}), "\"fast\" is not a size"));
+  EXPECT_TRUE(contains(complaint({"--rate-limit", "0"}), "--rate-limit"));
+  EXPECT_TRUE(contains(complaint({"--connections", "0"}), "--connections"));
+  EXPECT_TRUE(contains(complaint({"--retries", "-1"}), "--retries"));
+  EXPECT_TRUE(contains(complaint({"--timeout", "0"}), "--timeout"));
+}
+namespace {
+
+// ---- Every error tells what to do next.
+
+TEST(NextStep, EveryCodeHasOne) {
+  for (int code = int(Code::kInvalidArgument); code <= int(Code::kInternal); ++code) {
+    for (const char* verb : {"", "pull", "apply", "import", "export"}) {
+      EXPECT_NE(next_step(Status(Code(code), "x: went wrong"), verb), "") << code << " " << verb;
+    }
+  }
+}
+
+TEST(NextStep, MessagesThatSayItThemselvesHaveNone) {
+  EXPECT_EQ(next_step(invalid_argument("OLD is required; see deltawire diff --help"), "diff"), "");
+  EXPECT_EQ(next_step(unsupported("x: no such kind of store; write s3://B/P"), "pull"), "");
+}
+
+TEST(NextStep, NamesTheVerbThatFailed) {
+  EXPECT_EQ(next_step(invalid_argument("the output's name is empty"), "apply"),
+            "deltawire apply --help shows what it takes, with examples");
+  EXPECT_EQ(next_step(invalid_argument("x"), ""),
+            "deltawire --help shows what it takes, with examples");
+}
+
+TEST(NextStep, ADamagedFileIsNotADamagedChain) {
+  const Status cut = corruption("a.safetensors: too short for a header length: 4 bytes");
+  EXPECT_EQ(next_step(cut, "publish"), "copy the file again, or save it again");
+  const Status part = corruption("store/parts/1/part-00000.safetensors: expected 9 bytes, got 1");
+  EXPECT_EQ(next_step(part, "pull"), "deltawire fsck STORE lists all damage");
+  // A replica's own file with the same defect repairs itself.
+  EXPECT_EQ(next_step(base_mismatch("replica/model.safetensors: header runs past the end"), "pull"),
+            "deltawire pull STORE LOCAL, without --no-repair, repairs a replica");
+}
+
+TEST(NextStep, AddsWhatToTypeToTheLibrarysAdvice) {
+  EXPECT_EQ(next_step(not_found("store: holds no run"), "pull"),
+            "check the path; if it is right, publish first: deltawire publish CKPT STORE");
+  EXPECT_EQ(deltawire::next_step(not_found("store: holds no run")),
+            "check the path; if it is right, publish first");
+  // Each of its rows is one of the library's, found by a message with these words alone.
+  for (const std::string_view words : typed_words()) {
+    const NextStep* const step = find_next_step(io_error(std::string(words)));
+    ASSERT_NE(step, nullptr) << words;
+    EXPECT_EQ(step->words, words);
+  }
+}
+
+TEST(NextStep, ImportAndExportAreNoReplicas) {
+  const Status cut = corruption("deltas/weight_v000002: too short");
+  EXPECT_EQ(next_step(cut, "import"),
+            "of SRC: copy the version again; of STORE: deltawire fsck STORE lists it");
+  EXPECT_EQ(next_step(not_found("deltas: version 2"), "import"),
+            "deltawire inspect SRC lists their versions");
+  EXPECT_EQ(next_step(base_mismatch("dst: holds another run"), "export"),
+            "export to an empty place");
+  EXPECT_EQ(next_step(out_of_memory("patching"), "import"),
+            "repeat it with less: --memory, --threads");
 }
 
 }  // namespace

@@ -18,10 +18,7 @@ inline Status write_foreign(const Dialect& dialect, const std::shared_ptr<Store>
                             const std::vector<TestTensor>& after,
                             const ForeignOptions& options = {}, bool full = false,
                             ThreadPool* pool = nullptr) {
-  ForeignDraft draft;
-  draft.version = version;
-  draft.base = version - 1;
-  draft.full = full;
+  ForeignDraft draft{.version = version, .base = version - 1, .full = full};
   for (const TestTensor& tensor : after) draft.tensors.push_back(spec_of(tensor));
   DW_ASSIGN_OR_RETURN(const auto writer, dialect.create(store, draft, options));
   for (size_t i = 0; i < after.size(); ++i) {

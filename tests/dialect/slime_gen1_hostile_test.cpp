@@ -124,7 +124,7 @@ TEST(SlimeGen1Hostile, OldFiles) {
     return file;
   };
   ForeignModel model = gen1_hand_model();
-  EXPECT_FAILS(read_gen1(without_checksum(text), &model), Code::kCorruption,
+  EXPECT_FAILS(read_gen1(without_checksum(text), &model), kCorruption,
                "missing metadata \"checksum\"");
   hand.more_metadata = R"(,"prev_version":"0")";
   EXPECT_TRUE(read_gen1(without_checksum(hand.text()), &model).ok());
@@ -157,9 +157,9 @@ TEST(SlimeGen1Hostile, Params) {
   EXPECT_TRUE(gen1_corrupt(with("\"pos_end\": 20", "\"pos_end\": 11"), "pos_end"));
   EXPECT_TRUE(gen1_corrupt(with("\"pos_end\": 20", "\"pos_end\": 16"), "bytes of positions"));
   EXPECT_TRUE(gen1_corrupt(with("\"val_end\": 5", "\"val_end\": 18446744073709551615"), "val_end"));
-  EXPECT_FAILS(read_gen1(with("bfloat16", "complex64")), Code::kUnsupported, "tensor \"a\"",
+  EXPECT_FAILS(read_gen1(with("bfloat16", "complex64")), kUnsupported, "tensor \"a\"",
                "\"complex64\"");
-  EXPECT_FAILS(read_gen1(with("bfloat16", "float32")), Code::kUnsupported,
+  EXPECT_FAILS(read_gen1(with("bfloat16", "float32")), kUnsupported,
                "F32 does not survive in values of BF16");
 }
 
@@ -177,9 +177,9 @@ TEST(SlimeGen1Hostile, Shapes) {
   for (int i = 0; i < 64; ++i) deep += ", 1";
   EXPECT_TRUE(gen1_corrupt(with(deep + "]"), "dimensions", "at most 64"));
   // Sizes that could be, but are not the checkpoint's: nothing is allocated for them.
-  EXPECT_FAILS(read_gen1(with("[1099511627776]")), Code::kInvalidArgument, "tensor \"a\"",
+  EXPECT_FAILS(read_gen1(with("[1099511627776]")), kInvalidArgument, "tensor \"a\"",
                "[1099511627776]", "the checkpoint has BF16 [4, 6]");
-  EXPECT_FAILS(read_gen1(with("[6, 4]")), Code::kInvalidArgument, "[6, 4]");
+  EXPECT_FAILS(read_gen1(with("[6, 4]")), kInvalidArgument, "[6, 4]");
 }
 
 TEST(SlimeGen1Hostile, Positions) {
@@ -206,7 +206,7 @@ TEST(SlimeGen1Hostile, EveryTruncation) {
   for (size_t size = 0; size < file.size(); ++size) {
     ForeignModel model = gen1_hand_model();
     const Status status = read_gen1(file.substr(0, size), &model);
-    EXPECT_FAILS(status, Code::kCorruption, "rank0000_flush000000") << size;
+    EXPECT_FAILS(status, kCorruption, "rank0000_flush000000") << size;
   }
 }
 
@@ -243,7 +243,7 @@ TEST(SlimeGen1Hostile, EveryFlippedBitAndTruncationOfAFrame) {
     EXPECT_EQ(read_gen1(file.substr(0, size), &model).code(), Code::kCorruption) << size;
   }
   ForeignModel model = gen1_hand_model();
-  EXPECT_FAILS(read_gen1(file + file, &model), Code::kCorruption, "zstd frame size");
+  EXPECT_FAILS(read_gen1(file + file, &model), kCorruption, "zstd frame size");
 }
 
 // What neither checksum nor structure can notice, and only a digest of the tensors would:
@@ -294,7 +294,7 @@ std::string claiming_frame(uint64_t size) {
 
 TEST(SlimeGen1Hostile, BombsAreRefusedBeforeMemoryIsTaken) {
   ForeignModel model = gen1_hand_model();
-  EXPECT_FAILS(read_gen1(claiming_frame(uint64_t{1} << 50), &model), Code::kCorruption,
+  EXPECT_FAILS(read_gen1(claiming_frame(uint64_t{1} << 50), &model), kCorruption,
                "zstd content size", "at most 1073741824 for a file of 17 bytes",
                "got 1125899906842624");
   EXPECT_EQ(read_gen1(claiming_frame(1 << 20), &model).code(), Code::kCorruption);  // a lie

@@ -81,8 +81,8 @@ TEST(SlimeGen1Values, WhatTheDTypeDoesNotHaveIsRefused) {
   const auto narrow = [](DType wide, DType to, const std::vector<uint8_t>& values) {
     return narrow_values(wide, to, values).status();
   };
-  EXPECT_FAILS(narrow(DType::kF32, DType::kBF16, bytes_of<uint32_t>({0, 0x3f800001})),
-               Code::kCorruption, "value 1 (F32)", "one that BF16 has", "1065353217");
+  EXPECT_FAILS(narrow(DType::kF32, DType::kBF16, bytes_of<uint32_t>({0, 0x3f800001})), kCorruption,
+               "value 1 (F32)", "one that BF16 has", "1065353217");
   EXPECT_FALSE(narrow(DType::kF32, DType::kBF16, bytes_of<uint32_t>({0x7f800001})).ok());
   EXPECT_FALSE(narrow(DType::kF32, DType::kBF16, bytes_of<uint32_t>({0x00000001})).ok());
   EXPECT_FALSE(narrow(DType::kF32, DType::kF16, bytes_of<float>({65536.0F})).ok());

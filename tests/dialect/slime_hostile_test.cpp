@@ -100,39 +100,39 @@ TEST_F(SlimeHostile, ThreeRanks) {
   expect_same(held_, after);
 }
 
-TEST_F(SlimeHostile, APartIsMissing) {
-  HandMade made = good();
-  made.weight_map["c"] = "model-00001-of-00002.safetensors";
-  EXPECT_FAILS(take(made), Code::kCorruption, "model-00001-of-00002.safetensors", "missing",
-               "\"c\"");
-}
-
-TEST_F(SlimeHostile, ATensorIsMissing) {
-  HandMade made = good();
-  made.weight_map["c"] = kFile;
-  EXPECT_FAILS(take(made), Code::kCorruption, kFile, "\"c\"", "not in the file");
-}
-
-TEST_F(SlimeHostile, ATensorIsNotInTheIndex) {
-  HandMade made = good();
-  made.weight_map.erase("b");
-  EXPECT_FAILS(take(made), Code::kCorruption, kFile, "\"b\"", "not in the index");
-}
-
-// Under xor, slime's own reader applies both, which cancel each other.
-TEST_F(SlimeHostile, ATensorIsInTwoFiles) {
-  HandMade made = good();
-  made.add("model-00001-of-00002.safetensors", before_[0], after_[0]);
-  EXPECT_FAILS(take(made), Code::kCorruption, "\"a\"", "in two files");
-  made.weight_map["a"] = kFile;  // whatever the index says
-  EXPECT_FAILS(take(made), Code::kCorruption, "\"a\"", "model-00001-of-00002");
-}
-
-TEST_F(SlimeHostile, AFileThatTheIndexDoesNotNameHasTensors) {
-  HandMade made = good();
-  made.add("zzz.safetensors", "c", "payload", std::string(32, '0'));
-  made.weight_map.erase("c");
-  EXPECT_FAILS(take(made), Code::kCorruption, "zzz.safetensors", "\"c\"", "not in the index");
+TEST_F(SlimeHostile, IndexAndFilesDisagree) {
+  struct Case {
+    std::function<void(HandMade*)> spoil;
+    std::vector<std::string> phrases;
+  };
+  const std::string other = "model-00001-of-00002.safetensors", digest(32, '0');
+  const Case cases[] = {
+      {[&](HandMade* made) { made->weight_map["c"] = other; }, {other, "missing", "\"c\""}},
+      {[](HandMade* made) { made->weight_map["c"] = kFile; }, {kFile, "\"c\"", "not in the file"}},
+      {[](HandMade* made) { made->weight_map.erase("b"); }, {kFile, "\"b\"", "not in the index"}},
+      // Under xor, slime's own reader applies both, which cancel each other.
+      {[&](HandMade* made) { made->add(other, before_[0], after_[0]); }, {"\"a\"", "in two files"}},
+      {[&](HandMade* made) {
+         made->add(other, before_[0], after_[0]);
+         made->weight_map["a"] = kFile;  // whatever the index says
+       },
+       {"\"a\"", "model-00001-of-00002"}},
+      {[&](HandMade* made) {
+         made->add("zzz.safetensors", "c", "payload", digest);
+         made->weight_map.erase("c");
+       },
+       {"zzz.safetensors", "\"c\"", "not in the index"}},
+      // Without any word of a delta it would be a full checkpoint, whose tensors are not these.
+      {[](HandMade* made) { made->metadata = nlohmann::ordered_json::object(); },
+       {"\"a\"", "as in a delta"}},
+      {[](HandMade* made) { made->add(kFile, "c", "payload", ""); }, {kFile, "\"c\"", "no digest"}},
+  };
+  for (const Case& one : cases) {
+    HandMade made = good();
+    one.spoil(&made);
+    const Status status = take(made);
+    for (const std::string& phrase : one.phrases) EXPECT_FAILS(status, kCorruption, phrase);
+  }
 }
 
 TEST_F(SlimeHostile, FilesOutsideTheFolder) {
@@ -140,7 +140,7 @@ TEST_F(SlimeHostile, FilesOutsideTheFolder) {
                            "..", "sub/model.safetensors", ""}) {
     HandMade made = good();
     made.weight_map["a"] = file;
-    EXPECT_FAILS(take(made), Code::kCorruption, "\"a\"", "not the name of a file") << file;
+    EXPECT_FAILS(take(made), kCorruption, "\"a\"", "not the name of a file") << file;
   }
 }
 
@@ -149,7 +149,7 @@ TEST_F(SlimeHostile, NoIndexIsNoVersion) {
   ASSERT_TRUE(store->remove(std::string(kFolder) + "model.safetensors.index.json").ok());
   EXPECT_TRUE(dialect_.versions(*store)->empty());
   EXPECT_FALSE(*dialect_.recognises(*store));
-  EXPECT_FAILS(take(*store), Code::kNotFound, "weight_v000001", "no model.safetensors.index.json");
+  EXPECT_FAILS(take(*store), kNotFound, "weight_v000001", "no model.safetensors.index.json");
 }
 
 TEST_F(SlimeHostile, NamesThatAreNoVersions) {
@@ -191,48 +191,35 @@ TEST_F(SlimeHostile, WordsOfTheIndex) {
   for (const Case& one : cases) {
     HandMade made = good();
     made.metadata[one.key] = one.value;
-    EXPECT_FAILS(take(made), one.code, one.says) << one.key << " " << one.value;
+    EXPECT_TRUE(is_failure(take(made), one.code, one.says)) << one.key << " " << one.value;
   }
   for (const char* key :
        {"version", "base_version", "delta_encoding", "compression_format", "checksum_format"}) {
     HandMade made = good();
     made.metadata.erase(key);
-    EXPECT_FAILS(take(made), Code::kCorruption, "has no", key);
+    EXPECT_FAILS(take(made), kCorruption, "has no", key);
   }
-}
-
-// Without any word of a delta it would be a full checkpoint, whose tensors are not these.
-TEST_F(SlimeHostile, ADeltaWithoutItsMetadata) {
-  HandMade made = good();
-  made.metadata = nlohmann::ordered_json::object();
-  EXPECT_FAILS(take(made), Code::kCorruption, "\"a\"", "as in a delta");
-}
-
-TEST_F(SlimeHostile, ADigestIsMissing) {
-  HandMade made = good();
-  made.add(kFile, "c", "payload", "");
-  EXPECT_FAILS(take(made), Code::kCorruption, kFile, "\"c\"", "no digest");
 }
 
 TEST_F(SlimeHostile, AnotherBase) {
   held_[1].bytes[3] ^= 1;
-  EXPECT_FAILS(take(good()), Code::kCorruption, kFile, "\"b\"", "xxh3-128 expected", "version 0");
+  EXPECT_FAILS(take(good()), kCorruption, kFile, "\"b\"", "xxh3-128 expected", "version 0");
 }
 
 TEST_F(SlimeHostile, AppliedTwice) {
   ASSERT_TRUE(take(good()).ok());
-  EXPECT_FAILS(take(good()), Code::kCorruption, "\"a\"", "xxh3-128 expected");
+  EXPECT_FAILS(take(good()), kCorruption, "\"a\"", "xxh3-128 expected");
 }
 
 TEST_F(SlimeHostile, TheCheckpointHasAnotherForm) {
   held_[0] = make_tensor("a", DType::kBF16, {31}, 1);
-  EXPECT_FAILS(take(good()), Code::kCorruption, "\"a\"", "zstd content size", "62", "60");
+  EXPECT_FAILS(take(good()), kCorruption, "\"a\"", "zstd content size", "62", "60");
   const auto store = std::make_shared<MemoryStore>();
   ASSERT_TRUE(write_foreign(dialect_, store, 1, {}, after_, {}, true).ok());
   held_[0] = make_tensor("a", DType::kF16, {30}, 1);  // the same size
-  EXPECT_FAILS(take(*store), Code::kInvalidArgument, "\"a\"", "F16 [30]", "BF16 [30]");
+  EXPECT_FAILS(take(*store), kInvalidArgument, "\"a\"", "F16 [30]", "BF16 [30]");
   held_[0] = make_tensor("a", DType::kBF16, {5, 6}, 1);
-  EXPECT_FAILS(take(*store), Code::kInvalidArgument, "\"a\"", "[5, 6]", "[30]");
+  EXPECT_FAILS(take(*store), kInvalidArgument, "\"a\"", "[5, 6]", "[30]");
 }
 
 // ---- payloads ----
@@ -264,7 +251,7 @@ TEST_F(SlimeHostile, FramesWithoutAContentSizeAreTakenForXor) {
   const std::string block{char(raw), char(raw >> 8), '\0'};
   must(take_payload(unsized_frame(7, block + change)));
   EXPECT_EQ(held_[0].bytes, after_[0].bytes);
-  EXPECT_FAILS(take_payload(unsized_frame(7, rle_block(10, true)), "overwrite"), Code::kCorruption,
+  EXPECT_FAILS(take_payload(unsized_frame(7, rle_block(10, true)), "overwrite"), kCorruption,
                "zstd content size", "none");
 }
 
@@ -272,27 +259,26 @@ TEST_F(SlimeHostile, ZipBombs) {
   std::string gigabytes;
   for (int i = 0; i < 8192; ++i) gigabytes += rle_block(131072, false);
   gigabytes += rle_block(1, true);
-  EXPECT_FAILS(take_payload(unsized_frame(7, gigabytes)), Code::kCorruption, "\"a\"", "more");
+  EXPECT_FAILS(take_payload(unsized_frame(7, gigabytes)), kCorruption, "\"a\"", "more");
   std::string stated("\x28\xb5\x2f\xfd\xc0\x38", 6);
   stated += std::string("\x00\x00\x00\x00\x00\x01\x00\x00", 8);  // 1 TiB
   for (const char* encoding : {"xor", "overwrite"}) {
-    EXPECT_FAILS(take_payload(stated + gigabytes, encoding), Code::kCorruption, "\"a\"",
+    EXPECT_FAILS(take_payload(stated + gigabytes, encoding), kCorruption, "\"a\"",
                  "zstd content size", "1099511627776");
   }
-  EXPECT_FAILS(take_payload(unsized_frame(21, rle_block(60, true))), Code::kCorruption,
-               "zstd window", "2147483648");
+  EXPECT_FAILS(take_payload(unsized_frame(21, rle_block(60, true))), kCorruption, "zstd window",
+               "2147483648");
 }
 
 TEST_F(SlimeHostile, FramesOfAnotherSize) {
-  EXPECT_FAILS(take_payload(unsized_frame(7, rle_block(59, true))), Code::kCorruption,
+  EXPECT_FAILS(take_payload(unsized_frame(7, rle_block(59, true))), kCorruption,
                "zstd content size", "60", "59");
-  EXPECT_FAILS(take_payload(unsized_frame(7, rle_block(61, true))), Code::kCorruption, "more");
-  EXPECT_FAILS(take_payload(unsized_frame(7, rle_block(60, true)) + "x"), Code::kCorruption,
+  EXPECT_FAILS(take_payload(unsized_frame(7, rle_block(61, true))), kCorruption, "more");
+  EXPECT_FAILS(take_payload(unsized_frame(7, rle_block(60, true)) + "x"), kCorruption,
                "bytes after the zstd frame");
-  EXPECT_FAILS(take_payload(unsized_frame(7, rle_block(30, false))), Code::kCorruption,
-               "cut short");
-  EXPECT_FAILS(take_payload(""), Code::kCorruption, "magic number");
-  EXPECT_FAILS(take_payload(std::string("\x50\x2a\x4d\x18\x00\x00\x00\x00", 8)), Code::kCorruption,
+  EXPECT_FAILS(take_payload(unsized_frame(7, rle_block(30, false))), kCorruption, "cut short");
+  EXPECT_FAILS(take_payload(""), kCorruption, "magic number");
+  EXPECT_FAILS(take_payload(std::string("\x50\x2a\x4d\x18\x00\x00\x00\x00", 8)), kCorruption,
                "magic number");
 }
 
@@ -301,14 +287,14 @@ TEST_F(SlimeHostile, ListsOfOverwrite) {
                              const std::string& values) {
     return take_payload(list_frame(count, positions, values), "overwrite");
   };
-  EXPECT_FAILS(take_list(2, {5, 5}, "xy"), Code::kCorruption, "change 1", "6 to below 60", "got 5");
-  EXPECT_FAILS(take_list(2, {5, 4}, "xy"), Code::kCorruption, "change 1", "got 4");
-  EXPECT_FAILS(take_list(1, {60}, "x"), Code::kCorruption, "change 0", "got 60");
-  EXPECT_FAILS(take_list(1, {0xffffffff}, "x"), Code::kCorruption, "got 4294967295");
-  EXPECT_FAILS(take_list(3, {1, 2}, "xy"), Code::kCorruption, "change count", "expected 2, got 3");
-  EXPECT_FAILS(take_list(0xffffffff, {1}, "x"), Code::kCorruption, "change count");
-  EXPECT_FAILS(take_list(1, {1}, "xy"), Code::kCorruption, "4 + 5 for each");
-  EXPECT_FAILS(take_list(61, std::vector<uint32_t>(61), std::string(61, 'x')), Code::kCorruption,
+  EXPECT_FAILS(take_list(2, {5, 5}, "xy"), kCorruption, "change 1", "6 to below 60", "got 5");
+  EXPECT_FAILS(take_list(2, {5, 4}, "xy"), kCorruption, "change 1", "got 4");
+  EXPECT_FAILS(take_list(1, {60}, "x"), kCorruption, "change 0", "got 60");
+  EXPECT_FAILS(take_list(1, {0xffffffff}, "x"), kCorruption, "got 4294967295");
+  EXPECT_FAILS(take_list(3, {1, 2}, "xy"), kCorruption, "change count", "expected 2, got 3");
+  EXPECT_FAILS(take_list(0xffffffff, {1}, "x"), kCorruption, "change count");
+  EXPECT_FAILS(take_list(1, {1}, "xy"), kCorruption, "4 + 5 for each");
+  EXPECT_FAILS(take_list(61, std::vector<uint32_t>(61), std::string(61, 'x')), kCorruption,
                "at most 304");
 }
 

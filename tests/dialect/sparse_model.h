@@ -56,10 +56,7 @@ inline Status read_version(const Dialect& dialect, Store& store, uint64_t number
 inline Status write_version(const Dialect& dialect, std::shared_ptr<Store> store, uint64_t number,
                             const ForeignModel& before, const ForeignModel& after,
                             const ForeignOptions& options = {}, bool full = false) {
-  ForeignDraft draft;
-  draft.version = number;
-  draft.base = number - 1;
-  draft.full = full;
+  ForeignDraft draft{.version = number, .base = number - 1, .full = full};
   for (const auto& [name, tensor] : after.tensors) {
     const auto old = before.tensors.find(name);
     if (old == before.tensors.end() || old->second.spec != tensor.spec) draft.added.push_back(name);

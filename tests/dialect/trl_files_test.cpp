@@ -85,8 +85,7 @@ TEST_P(TrlFiles, AnchorsInAFolderAreWrittenThere) {
 TEST_P(TrlFiles, NothingChangedIsAFileWithoutTensors) {
   const ForeignModel model = trl_model();
   ASSERT_TRUE(write_version(trl_files(), store_, 3, model, model, options_).ok());
-  const auto version = must(trl_files().open(*store_, 3));
-  EXPECT_TRUE(version->info().tensors.empty());
+  EXPECT_TRUE(must(trl_files().open(*store_, 3))->info().tensors.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Encodings, TrlFiles, ::testing::Values("v1", "raw", "gap_delta"),
@@ -104,11 +103,10 @@ class TrlBytes : public ::testing::Test {
   }
   std::string written(const std::string& encoding) {
     const auto store = std::make_shared<MemoryStore>();
-    ForeignDraft draft;
-    draft.version = 4;
-    draft.base = 3;
-    draft.model_elements = 6292480;
-    draft.tensors = {before_.tensors.at("m.w").spec, before_.tensors.at("m.v").spec};
+    ForeignDraft draft{.version = 4,
+                       .base = 3,
+                       .tensors = {before_.tensors.at("m.w").spec, before_.tensors.at("m.v").spec},
+                       .model_elements = 6292480};
     const auto writer = trl_files().create(store, draft, {.encoding = encoding}).value();
     for (const TensorSpec& spec : draft.tensors) {
       EXPECT_TRUE(writer
@@ -215,46 +213,40 @@ TEST_F(TrlVersions, ADeltaIsPreferredWhereTheVersionBeforeIsThere) {
 
 TEST_F(TrlVersions, Conflicts) {
   ASSERT_TRUE(write(1, true).ok());
-  EXPECT_FAILS(write(1, false), Code::kConflict, "anchors/step_000001", "is there");
+  EXPECT_FAILS(write(1, false), kConflict, "anchors/step_000001", "is there");
   ASSERT_TRUE(write(2, false).ok());
-  EXPECT_FAILS(write(2, true), Code::kConflict, "deltas/step_000002");
-  EXPECT_FAILS(trl_files().open(*store_, 3), Code::kNotFound, "no version 3");
+  EXPECT_FAILS(write(2, true), kConflict, "deltas/step_000002");
+  EXPECT_FAILS(trl_files().open(*store_, 3), kNotFound, "no version 3");
 }
 
 TEST_F(TrlVersions, WhatADeltaCannotSay) {
   after_.add("new", DType::kBF16, {2});
-  EXPECT_FAILS(write(2, false), Code::kUnsupported, "\"new\" is new",
+  EXPECT_FAILS(write(2, false), kUnsupported, "\"new\" is new",
                "way out: an anchor, a whole version");
   EXPECT_TRUE(write(2, true).ok());
   std::swap(before_, after_);
-  EXPECT_FAILS(write(3, false), Code::kUnsupported, "\"new\" was removed");
-  ForeignDraft draft;
-  draft.version = 3;
-  draft.base = 2;
-  draft.tensors = {{"t", DType::kBF16, {3, 1 << 30}}};
-  EXPECT_FAILS(trl_files().create(store_, draft, {}), Code::kUnsupported, "positions are int32");
+  EXPECT_FAILS(write(3, false), kUnsupported, "\"new\" was removed");
+  ForeignDraft draft{.version = 3, .base = 2, .tensors = {{"t", DType::kBF16, {3, 1 << 30}}}};
+  EXPECT_FAILS(trl_files().create(store_, draft, {}), kUnsupported, "positions are int32");
   draft.tensors = {{"t", DType::kF4, {4}}};
-  EXPECT_FAILS(trl_files().create(store_, draft, {}), Code::kUnsupported, "F4");
+  EXPECT_FAILS(trl_files().create(store_, draft, {}), kUnsupported, "F4");
 }
 
 TEST_F(TrlVersions, Options) {
   ForeignOptions options{.encoding = "nvcomp_cascaded"};
-  EXPECT_FAILS(write(1, false, options), Code::kInvalidArgument, "nvcomp_cascaded");
+  EXPECT_FAILS(write(1, false, options), kInvalidArgument, "nvcomp_cascaded");
   options = {};
   options.checksum = "xor";
-  EXPECT_FAILS(write(1, false, options), Code::kInvalidArgument, "trl has none");
+  EXPECT_FAILS(write(1, false, options), kInvalidArgument, "trl has none");
 }
 
 // Nothing is left of an anchor that was not finished.
 TEST_F(TrlVersions, UnfinishedAnchors) {
   const TempFolder folder;
   const auto store = std::shared_ptr<Store>(*open_store(folder.path().string(), {}));
-  ForeignDraft draft;
-  draft.version = 1;
-  draft.full = true;
-  draft.tensors = {before_.tensors.at("w").spec};
+  ForeignDraft draft{.version = 1, .full = true, .tensors = {before_.tensors.at("w").spec}};
   auto writer = trl_files().create(store, draft, {}).value();
-  EXPECT_FAILS(writer->finish(), Code::kInvalidArgument, "did not come");
+  EXPECT_FAILS(writer->finish(), kInvalidArgument, "did not come");
   writer.reset();
   EXPECT_TRUE(trl_files().versions(*store)->empty());
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path() / "anchors"), {}), 0);
@@ -264,9 +256,7 @@ TEST_F(TrlVersions, UnfinishedAnchors) {
 TEST_F(TrlVersions, AnchorsOfKilledWriters) {
   const TempFolder folder;
   const auto store = std::shared_ptr<Store>(*open_store(folder.path().string(), {}));
-  ForeignDraft draft;
-  draft.version = 1;
-  draft.full = true;
+  ForeignDraft draft{.version = 1, .full = true};
   const auto& tensor = before_.tensors.at("w");
   draft.tensors = {tensor.spec};
   const pid_t child = ::fork();

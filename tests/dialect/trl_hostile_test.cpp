@@ -108,9 +108,9 @@ TEST(TrlHostile, Metadata) {
   EXPECT_TRUE(trl_corrupt(with(&TrlHand::total, "4"), "total_changed_elements", "at most 4"));
   EXPECT_TRUE(trl_corrupt(with(&TrlHand::params, "1"), "num_changed_params", "at least 2"));
   EXPECT_TRUE(read_trl(with(&TrlHand::params, "3")).ok());  // v3 counts those it looked at
-  EXPECT_FAILS(read_trl(with(&TrlHand::encoding, "nvcomp_cascaded")), Code::kUnsupported,
+  EXPECT_FAILS(read_trl(with(&TrlHand::encoding, "nvcomp_cascaded")), kUnsupported,
                "deltas/step_000002", "nvcomp_cascaded", "way out", "gap_delta");
-  EXPECT_FAILS(read_trl(with(&TrlHand::encoding, "zip")), Code::kUnsupported, "\"zip\"");
+  EXPECT_FAILS(read_trl(with(&TrlHand::encoding, "zip")), kUnsupported, "\"zip\"");
   TrlHand v1 = trl_hand_v1();
   v1.params = "3";
   EXPECT_TRUE(trl_corrupt(v1, "\"num_changed_params\": expected 2, got 3"));
@@ -144,7 +144,7 @@ TEST(TrlHostile, Tensors) {
   // Of the same size, but not of the checkpoint's dtype: TRL made bf16 of what was something else.
   dtype = {};
   dtype.value_dtype = "F16";
-  EXPECT_FAILS(read_trl(dtype), Code::kInvalidArgument, "tensor \"a\"",
+  EXPECT_FAILS(read_trl(dtype), kInvalidArgument, "tensor \"a\"",
                "values are F16, the checkpoint has BF16");
 }
 
@@ -171,12 +171,12 @@ TEST(TrlHostile, Anchors) {
   ForeignModel model = trl_hand_model();
   EXPECT_TRUE(read_trl(anchor("False", "10"), &model, name).ok());  // its encoding means nothing
   EXPECT_EQ(model.get<uint16_t>("b", 9), 0x7878);
-  EXPECT_FAILS(read_trl(anchor("False", "11"), &model, name), Code::kCorruption, "total_elements",
+  EXPECT_FAILS(read_trl(anchor("False", "11"), &model, name), kCorruption, "total_elements",
                "expected 10, got 11");
   EXPECT_FALSE(read_trl(anchor("True", "10"), &model, name).ok());
   model.tensors.at("b").spec.shape = {5, 2};
-  EXPECT_FAILS(read_trl(anchor("False", "10"), &model, name), Code::kInvalidArgument,
-               "tensor \"b\"", "BF16 [10]", "BF16 [5, 2]");
+  EXPECT_FAILS(read_trl(anchor("False", "10"), &model, name), kInvalidArgument, "tensor \"b\"",
+               "BF16 [10]", "BF16 [5, 2]");
 }
 
 TEST(TrlHostile, EveryTruncation) {

@@ -72,7 +72,7 @@ TEST(CanonicalJson, DepthIsBounded) {
 TEST(CanonicalJson, SaysWhatWasExpectedWhere) {
   CanonicalReader reader("[1,x]");
   for (reader.open_list(); reader.next_item();) reader.number();
-  EXPECT_FAILS(reader.status(), Code::kCorruption, "byte 3", "a number");
+  EXPECT_FAILS(reader.status(), kCorruption, "byte 3", "a number");
 }
 
 // nlohmann::json sorts keys too: an independent opinion on what the canonical text is.

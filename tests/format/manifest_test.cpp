@@ -14,13 +14,12 @@ Digest xxh(std::string_view text) {
 }
 
 Manifest sample() {
-  Manifest m;
-  m.run = std::string(32, 'a');
-  m.version = 12;
-  m.base = 11;
-  m.parent = sha("parent");
-  m.created = "2026-11-15T05:36:24Z";
-  m.publisher = "host:1 \"quoted\"";
+  Manifest m{.run = std::string(32, 'a'),
+             .version = 12,
+             .base = 11,
+             .parent = sha("parent"),
+             .created = "2026-11-15T05:36:24Z",
+             .publisher = "host:1 \"quoted\""};
   m.parts = {{"parts/0000000012-ab/part-00000.safetensors", 100, sha("0")},
              {"parts/0000000012-ab/part-00001.safetensors", 23, sha("1")}};
   m.files = {{"config.json", 5, sha("config"), "0000000003-ef"},
@@ -183,10 +182,10 @@ TEST(Manifest, ForgedFieldsAreRefusedByName) {
   EXPECT_TRUE(refused("\"run\":\"aa", "\"run\":\"AA", "\"run\""));
   EXPECT_TRUE(refused("\"boxes\":{\"w\\n\":[[", "\"boxes\":{\"v\":[],\"w\\n\":[[", "\"boxes\""));
   EXPECT_TRUE(refused("\"digests\":\"", "\"digests\":\"AAAA", "\"digests\""));
-  EXPECT_FAILS(parse_manifest(forge(good, "manifest/1", "manifest/2"), {}), Code::kUnsupported,
+  EXPECT_FAILS(parse_manifest(forge(good, "manifest/1", "manifest/2"), {}), kUnsupported,
                "manifest/2");
   EXPECT_FAILS(parse_manifest(forge(good, "\"digest\":\"sum128\"", "\"digest\":\"xxh3-128\""), {}),
-               Code::kUnsupported, "digest \"xxh3-128\"");
+               kUnsupported, "digest \"xxh3-128\"");
 }
 
 TEST(Manifest, AFileBesideTheWeightsMayBeCalledPacked) {
@@ -243,7 +242,7 @@ TEST(Manifest, ASignatureIsOverTheRecordWithoutIt) {
   const Verifier refuse = [](std::string_view, const std::optional<Signature>&) {
     return corruption("no");
   };
-  EXPECT_FAILS(parse_manifest(text, refuse), Code::kCorruption, "no");
+  EXPECT_FAILS(parse_manifest(text, refuse), kCorruption, "no");
   EXPECT_TRUE(parse_manifest(text, {}).ok());
 }
 
@@ -258,7 +257,7 @@ TEST(HopRecord, ComesBackAsItWent) {
   const std::string good = serialise_hop(e, {}).value();
   for (const auto& [from, to] :
        {std::pair("\"base\":8", "\"base\":12"), {"\"base\":8", "\"base\":null"}}) {
-    EXPECT_FAILS(parse_hop(forge(good, from, to), {}), Code::kCorruption, "base");
+    EXPECT_FAILS(parse_hop(forge(good, from, to), {}), kCorruption, "base");
   }
 }
 
@@ -266,8 +265,7 @@ TEST(Schema, ComesBackAsItWent) {
   const Schema schema{{{"a", DType::kBF16, {2, 3}}, {"b \"x\"", DType::kF32, {}}}};
   const std::string text = serialise_schema(schema);
   EXPECT_EQ(text, R"({"format":"schema/1","tensors":[["a","BF16",[2,3]],["b \"x\"","F32",[]]]})");
-  const Schema back = must(parse_schema(text));
-  EXPECT_EQ(back, schema);
+  EXPECT_EQ(must(parse_schema(text)), schema);
   EXPECT_TRUE(parse_schema(serialise_schema({})).ok());
 }
 

@@ -61,8 +61,7 @@ TEST(Proof, OneChangedBitIsNamed) {
   b[17] ^= 1;
   Proof all = proof_of({left, model.whole_flat()});
   ASSERT_TRUE(all.add(proof_of({right})).ok());
-  const Status status = all.check(model.schema, model.manifest);
-  EXPECT_FAILS(status, Code::kBaseMismatch,
+  EXPECT_FAILS(all.check(model.schema, model.manifest), kBaseMismatch,
                "what is held is not version 5: tensor \"wide\": expected");
 }
 
@@ -70,13 +69,13 @@ TEST(Proof, GapsAndOverlapsAreFoundBeforeSumsAreCompared) {
   const Model model;
   std::vector<uint8_t> a, b;
   Proof gap = proof_of({model.box({0, 0}, {24, 30}, &a), model.box({0, 32}, {24, 18}, &b)});
-  EXPECT_FAILS(gap.digests(), Code::kInvalidArgument,
+  EXPECT_FAILS(gap.digests(), kInvalidArgument,
                "tensor \"wide\": its boxes have 2304 of its 2400 bytes");
   Proof twice = proof_of({model.box({0, 0}, {24, 30}, &a), model.box({0, 28}, {24, 22}, &b)});
-  EXPECT_FAILS(twice.digests(), Code::kInvalidArgument,
+  EXPECT_FAILS(twice.digests(), kInvalidArgument,
                "tensor \"wide\": boxes 0,0+24,30 and 0,28+24,22 overlap");
-  EXPECT_FAILS(proof_of({model.whole_flat()}).check(model.schema, model.manifest),
-               Code::kBaseMismatch, "tensor \"wide\" is missing");
+  EXPECT_FAILS(proof_of({model.whole_flat()}).check(model.schema, model.manifest), kBaseMismatch,
+               "tensor \"wide\" is missing");
 }
 
 TEST(Proof, ReplicasOfABoxCountOnceAndMustAgree) {
@@ -88,7 +87,7 @@ TEST(Proof, ReplicasOfABoxCountOnceAndMustAgree) {
   a[3] ^= 128;
   const Proof other = proof_of({box});
   EXPECT_TRUE(all.add(same).ok());
-  EXPECT_FAILS(all.add(other), Code::kBaseMismatch,
+  EXPECT_FAILS(all.add(other), kBaseMismatch,
                "copies of the same weights differ: tensor \"wide\", box 0,0+24,30");
 }
 
@@ -107,7 +106,7 @@ TEST(Proof, WhatDoesNotAddUpIsSaid) {
   EXPECT_TRUE(proof.check(model.schema, model.manifest).ok());
   Manifest boxed = model.manifest;
   boxed.boxes["wide"] = {{Box{{0, 0}, {12, 50}}, model.manifest.digests[0]}};
-  EXPECT_FAILS(proof.check(model.schema, boxed), Code::kUnsupported,
+  EXPECT_FAILS(proof.check(model.schema, boxed), kUnsupported,
                "was published box by box, without the sums");
   // With sums, the tensor's digest is that of its bytes.
   boxed.boxes["wide"][0].sums.emplace();
@@ -119,15 +118,15 @@ TEST(Proof, MistakesAreNamed) {
   Proof proof;
   HeldPiece piece = model.whole_flat();
   piece.bytes = piece.bytes.first(8);
-  EXPECT_FAILS(proof.add({{piece}}), Code::kInvalidArgument,
+  EXPECT_FAILS(proof.add({{piece}}), kInvalidArgument,
                "tensor \"flat\": 8 bytes were given, its box has 308");
   piece = model.whole_flat();
   piece.box = {{70}, {8}};
-  EXPECT_FAILS(proof.add({{piece}}), Code::kInvalidArgument, "tensor \"flat\"");
+  EXPECT_FAILS(proof.add({{piece}}), kInvalidArgument, "tensor \"flat\"");
   ASSERT_TRUE(proof.add({{model.whole_flat()}}).ok());
   piece = model.whole_flat();
   piece.dtype = DType::kI32;
-  EXPECT_FAILS(proof.add({{piece}}), Code::kInvalidArgument,
+  EXPECT_FAILS(proof.add({{piece}}), kInvalidArgument,
                "tensor \"flat\": is F32 [77] here and I32 [77] there");
 }
 

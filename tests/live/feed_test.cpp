@@ -96,9 +96,7 @@ TEST_F(FeedTest, GivesAWorkerItsPartAlone) {
   const TestTensor before = tensors_[0];
   step(0.2, 1);
   // Columns 10 to 20 of rows 5 to 25, turned, from element 7 of an array on.
-  LiveMap map;
-  map.array_elements = {7 + 200};
-  map.array_widths = {2};
+  LiveMap map{.array_elements = {7 + 200}, .array_widths = {2}};
   map.tensors["a"] = {DType::kBF16, {30, 40}, {{{20, 10}, 5 * 40 + 10, {40, 1}, 0, 7, {1, 20}}}};
   const ArrayChanges found = changes(map, 0, 1).arrays[0];
   ASSERT_FALSE(found.offsets.empty());
@@ -139,8 +137,7 @@ TEST_F(FeedTest, VersionsThatCameWholeHaveNoWayFromBefore) {
   pull();
   const auto steps = read_feed(local()).value();
   EXPECT_FALSE(steps.back().from);
-  EXPECT_FAILS(feed_route(steps, id(0), id(2)), Code::kNotFound,
-               to_string(id(2)) + " is not a delta");
+  EXPECT_FAILS(feed_route(steps, id(0), id(2)), kNotFound, to_string(id(2)) + " is not a delta");
   EXPECT_TRUE(feed_route(steps, id(0), id(1)).ok());
   EXPECT_TRUE(feed_route(steps, id(2), id(2))->empty());
   EXPECT_EQ(feed_route(steps, id(0), id(9)).status().code(), Code::kNotFound);
@@ -227,7 +224,7 @@ TEST_F(FeedTest, TheSlowestWorkerIsOneOfAnotherRun) {
   ASSERT_TRUE(behind.ok() && there.ok());
   EXPECT_EQ(slowest_feed_worker(local(), id(1)), id(0));
   const Identity stranger{std::string(32, 'f'), 9, std::string(64, 'f')};
-  must(FeedWorker::join(local(), "other", stranger));
+  const auto other = must(FeedWorker::join(local(), "other", stranger));
   EXPECT_EQ(slowest_feed_worker(local(), id(1)), stranger);
 }
 

@@ -46,8 +46,7 @@ class CheckStatesTest : public ::testing::Test {
           {entry, encoded.payload.size(), digest_of(DigestKind::kXxh3_128, encoded.payload)});
       payloads.append(encoded.payload.begin(), encoded.payload.end());
     }
-    DeltaInfo info;
-    info.base = chain.record(chain.head()).manifest.state;
+    DeltaInfo info{.base = chain.record(chain.head()).manifest.state};
     const auto header = must(serialise_part_header(info, records));
     chain.publish_parts(tensors, {folder.put("part", header + payloads)}, {});
   }
@@ -61,11 +60,6 @@ class CheckStatesTest : public ::testing::Test {
   }
   uint64_t seed_ = 0, num_versions_ = 0, num_hops_ = 0;
 };
-
-::testing::AssertionResult has(const std::string& text, const std::string& word) {
-  if (text.find(word) != std::string::npos) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << text;
-}
 
 TEST_F(CheckStatesTest, ASoundChainWithHopRecords) {
   chain.publish_full(tensors, 2);
@@ -101,9 +95,9 @@ TEST_F(CheckStatesTest, APoisonedDelta) {
   chain.publish_delta(tensors);
   const auto found = problems();
   ASSERT_EQ(found.size(), 2U);
-  EXPECT_TRUE(has(found[0], "version 2"));
-  EXPECT_TRUE(has(found[0], "tensor \"a\""));
-  EXPECT_TRUE(has(found[1], "versions 2 to 3 could not be decoded"));
+  EXPECT_TRUE(contains(found[0], "version 2"));
+  EXPECT_TRUE(contains(found[0], "tensor \"a\""));
+  EXPECT_TRUE(contains(found[1], "versions 2 to 3 could not be decoded"));
   EXPECT_EQ(num_versions_, 4U);
 }
 
@@ -117,8 +111,8 @@ TEST_F(CheckStatesTest, AnAnchorOfOtherWeights) {
   chain.add_anchor(1);
   const auto found = problems();
   ASSERT_EQ(found.size(), 1U);
-  EXPECT_TRUE(has(found[0], "anchor of version 1"));
-  EXPECT_TRUE(has(found[0], "tensor \"b\""));
+  EXPECT_TRUE(contains(found[0], "anchor of version 1"));
+  EXPECT_TRUE(contains(found[0], "tensor \"b\""));
 }
 
 TEST_F(CheckStatesTest, AVersionStoredWholeWithOtherWeights) {
@@ -134,8 +128,8 @@ TEST_F(CheckStatesTest, AVersionStoredWholeWithOtherWeights) {
   chain.publish_full(tensors);
   const auto found = problems();
   ASSERT_EQ(found.size(), 2U);
-  EXPECT_TRUE(has(found[0], "version 0"));
-  EXPECT_TRUE(has(found[0], "tensor \"a\""));
+  EXPECT_TRUE(contains(found[0], "version 0"));
+  EXPECT_TRUE(contains(found[0], "tensor \"a\""));
 }
 
 TEST_F(CheckStatesTest, AMergedDeltaLeadsPastAPoisonedOne) {
@@ -146,8 +140,8 @@ TEST_F(CheckStatesTest, AMergedDeltaLeadsPastAPoisonedOne) {
   chain.add_merged(0, 2);
   const auto found = problems();
   ASSERT_EQ(found.size(), 2U);
-  EXPECT_TRUE(has(found[0], "version 1"));
-  EXPECT_TRUE(has(found[1], "version 1 could not be decoded"));
+  EXPECT_TRUE(contains(found[0], "version 1"));
+  EXPECT_TRUE(contains(found[1], "version 1 could not be decoded"));
   EXPECT_EQ(num_versions_, 2U);
 }
 

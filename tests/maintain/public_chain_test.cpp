@@ -36,11 +36,6 @@ class PublicChainTest : public ::testing::Test {
   Chain chain(const Keys& keys = {}) const { return Chain::open(store, keys).value(); }
   WorkOptions work() const { return {.folder = folder / "work", .threads = 1}; }
   // Another byte at the end of an object, its size as it was.
-  void damage(const std::string& object) {
-    std::string bytes = store->get(object, 1 << 20).value();
-    bytes.back() ^= 1;
-    ASSERT_TRUE(store->put(object, MemoryBody(bytes)).ok());
-  }
 
   TempFolder temporary;
   const fs::path folder = temporary.path();
@@ -136,7 +131,7 @@ TEST_F(PublicChainTest, FsckReadsOnlyRecordsWhenItIsQuick) {
   EXPECT_TRUE(sound.clean()) << sound.problems.size() << sound.warnings.size();
   EXPECT_EQ(sound.num_versions, 3U);
   EXPECT_EQ(sound.num_decoded, 3U);
-  damage(own.version(1)->manifest.parts[0].name);
+  damage(*store, own.version(1)->manifest.parts[0].name);
   EXPECT_TRUE(fsck_chain(own, {.quick = true, .work = {}})->sound());
   const FsckReport damaged = fsck_chain(own).value();
   EXPECT_FALSE(damaged.sound());

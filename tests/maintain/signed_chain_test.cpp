@@ -18,9 +18,7 @@ class SignedChainTest : public ::testing::Test {
   void SetUp() override {
     for (const char* name : {"mine", "other"}) ASSERT_TRUE(make_key_files(path(name)).ok());
     std::ofstream both(path("both.pub"));
-    for (const char* name : {"mine.pub", "other.pub"}) {
-      both << std::ifstream(path(name)).rdbuf();
-    }
+    for (const char* name : {"mine.pub", "other.pub"}) both << std::ifstream(path(name)).rdbuf();
   }
   fs::path path(const std::string& name) const {
     return name.empty() ? fs::path() : folder.path() / name;
@@ -85,15 +83,13 @@ class SignedChainTest : public ::testing::Test {
 TEST_F(SignedChainTest, RefusesWhatIsNotSignedOrByAnotherKey) {
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(publish("mine").ok());
   const std::vector<std::string> before = objects_of(*store, "");
-  EXPECT_FAILS(publish(""), Code::kInvalidArgument, "version 4", key("mine"),
-               "this would not be signed");
-  EXPECT_FAILS(publish("other"), Code::kInvalidArgument, key("mine"), key("other"),
-               "this would be with");
-  EXPECT_FAILS(compact(""), Code::kInvalidArgument, "this would not be signed");
-  EXPECT_FAILS(compact("other"), Code::kInvalidArgument, "this would be with");
-  EXPECT_FAILS(compact("", "mine.pub"), Code::kInvalidArgument, "this would not be signed");
-  EXPECT_FAILS(anchor_at({}, ""), Code::kInvalidArgument, "this would not be signed");
-  EXPECT_FAILS(anchor_at(2, "other"), Code::kInvalidArgument, "version 2", "this would be with");
+  EXPECT_FAILS(publish(""), kInvalidArgument, "version 4", key("mine"), "this would not be signed");
+  EXPECT_FAILS(publish("other"), kInvalidArgument, key("mine"), key("other"), "this would be with");
+  EXPECT_FAILS(compact(""), kInvalidArgument, "this would not be signed");
+  EXPECT_FAILS(compact("other"), kInvalidArgument, "this would be with");
+  EXPECT_FAILS(compact("", "mine.pub"), kInvalidArgument, "this would not be signed");
+  EXPECT_FAILS(anchor_at({}, ""), kInvalidArgument, "this would not be signed");
+  EXPECT_FAILS(anchor_at(2, "other"), kInvalidArgument, "version 2", "this would be with");
   EXPECT_EQ(objects_of(*store, ""), before);
   ASSERT_TRUE(compact("mine").ok());
   ASSERT_TRUE(anchor_at({}, "mine").ok());
@@ -104,11 +100,11 @@ TEST_F(SignedChainTest, RefusesWhatIsNotSignedOrByAnotherKey) {
 TEST_F(SignedChainTest, AChangeThatDoesNotGoWithTheKeyIsRefused) {
   ASSERT_TRUE(publish("mine").ok());
   const std::vector<std::string> before = objects_of(*store, "");
-  EXPECT_FAILS(publish("", "", KeyChange::kNewKey), Code::kInvalidArgument, "none to sign with",
+  EXPECT_FAILS(publish("", "", KeyChange::kNewKey), kInvalidArgument, "none to sign with",
                "give the new one", "unsigned");
-  EXPECT_FAILS(publish("mine", "", KeyChange::kUnsigned), Code::kInvalidArgument,
-               path("mine").string(), "one or the other");
-  EXPECT_FAILS(compact("", "", KeyChange::kNewKey), Code::kInvalidArgument, "none to sign with");
+  EXPECT_FAILS(publish("mine", "", KeyChange::kUnsigned), kInvalidArgument, path("mine").string(),
+               "one or the other");
+  EXPECT_FAILS(compact("", "", KeyChange::kNewKey), kInvalidArgument, "none to sign with");
   EXPECT_EQ(objects_of(*store, ""), before);
 }
 
@@ -125,7 +121,7 @@ TEST_F(SignedChainTest, KeysChangeWhenSomebodySaysSo) {
   EXPECT_TRUE(publish("", "", KeyChange::kUnsigned).ok());
   EXPECT_EQ(signed_by(5), "");
   EXPECT_TRUE(publish("").ok());
-  EXPECT_FAILS(publish("mine"), Code::kInvalidArgument, "version 6", "is not signed",
+  EXPECT_FAILS(publish("mine"), kInvalidArgument, "version 6", "is not signed",
                "this would be, with key");
   EXPECT_TRUE(publish("mine", "", KeyChange::kNewKey).ok());
   EXPECT_TRUE(publish("mine").ok());
@@ -141,15 +137,15 @@ TEST_F(SignedChainTest, AForgedHeadIsNotBuiltUpon) {
   forged.base = 2;
   forged.parent = anyone.version(2).value().digest;
   ASSERT_TRUE(commit_version(anyone, forged).ok());
-  EXPECT_FAILS(publish("mine"), Code::kInvalidArgument, "version 3", "is not signed");
-  EXPECT_FAILS(publish("mine", "mine.pub"), Code::kCorruption, "signature");
+  EXPECT_FAILS(publish("mine"), kInvalidArgument, "version 3", "is not signed");
+  EXPECT_FAILS(publish("mine", "mine.pub"), kCorruption, "signature");
   // With a signature that only claims to be ours.
   const Signature old = read_keys({.sign = path("mine")}).value().sign("another text").value();
   const std::string text = serialise_manifest(forged, [&](std::string_view) -> Result<Signature> {
                              return old;
                            }).value();
   ASSERT_TRUE(store->put(manifest_name(3), MemoryBody(text)).ok());
-  EXPECT_FAILS(publish("mine"), Code::kCorruption, "does not hold");
+  EXPECT_FAILS(publish("mine"), kCorruption, "does not hold");
 }
 
 TEST_F(SignedChainTest, AStrangersHopRecordDoesNotBlockOurs) {
@@ -158,7 +154,7 @@ TEST_F(SignedChainTest, AStrangersHopRecordDoesNotBlockOurs) {
   ASSERT_TRUE(anchor_at({}, "mine").ok());
   for (const char* trust : {"", "mine.pub"}) {
     forge_hops();
-    EXPECT_FAILS(read_hops_with("mine.pub"), Code::kCorruption, "signature");
+    EXPECT_FAILS(read_hops_with("mine.pub"), kCorruption, "signature");
     const auto report = must(compact("mine", trust));
     EXPECT_EQ(report.num_there, 0U);
     for (const MergedDelta& merged : report.merged) EXPECT_TRUE(merged.written) << merged.skipped;
@@ -181,11 +177,10 @@ TEST_F(SignedChainTest, AStrangersAnchorDoesNotBlockAPublishers) {
   store->before_put = [&](std::string_view name) -> Status {
     if (!name.starts_with(kHopPrefix) || forged) return {};
     forged = true;
-    HopRecord hop;
-    hop.run = publisher.run();
-    hop.version = 1;
-    hop.manifest = Chain::open(store, {})->version(1).value().digest;
-    hop.created = utc_now();
+    HopRecord hop{.run = publisher.run(),
+                  .version = 1,
+                  .manifest = Chain::open(store, {})->version(1).value().digest,
+                  .created = utc_now()};
     hop.parts = {{full_folder(1, "dead") + "model.safetensors", parse_hop_name(name)->bytes,
                   record_digest("x")}};
     return store->put(name, MemoryBody(serialise_hop(hop, {}).value()));

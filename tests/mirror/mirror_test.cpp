@@ -86,15 +86,11 @@ class MirrorTest : public ::testing::Test {
     if (!pulled.ok()) return ::testing::AssertionFailure() << pulled.status().to_string();
     return testing::is_identical(pulled->path, source.checkpoint(version));
   }
-  void damage(Store& in, const std::string& object) {
-    std::string bytes = in.get(object, 1 << 30).value();
-    bytes.back() ^= 1;
-    ASSERT_TRUE(in.put(object, MemoryBody(bytes)).ok());
-  }
   const std::string& part_of(uint64_t version) {
     return source.record(version).manifest.parts.front().name;
   }
 
+  const MirrorOptions all{.all = true};
   TempFolder work;
   fs::path trust;
   std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
@@ -110,8 +106,7 @@ TEST_F(MirrorTest, AllOfItByteForByte) {
   publish(6);
   source.add_merged(0, 4);
   source.add_anchor(3);
-  MirrorOptions options{.all = true};
-  const auto copied = must(run(other, options));
+  const auto copied = must(run(other, all));
   ASSERT_EQ(copied.size(), 8U);
   EXPECT_EQ(copied.at(0).version, 0U);
   EXPECT_EQ(copied.at(5).version, 5U);
@@ -121,7 +116,7 @@ TEST_F(MirrorTest, AllOfItByteForByte) {
   EXPECT_TRUE(is_sound(other));
   for (uint64_t version = 0; version < 6; ++version) EXPECT_TRUE(pulls(other, version));
   // Nothing is copied twice.
-  EXPECT_TRUE(run(other, options)->empty());
+  EXPECT_TRUE(run(other, all)->empty());
 }
 
 TEST_F(MirrorTest, BeginsAtTheNewestAnchor) {
@@ -147,8 +142,7 @@ TEST_F(MirrorTest, BeginsSinceAVersion) {
   EXPECT_EQ(versions(other), (Numbers{2, 3, 4, 5, 6, 7}));
   EXPECT_TRUE(is_sound(other));
   options.since = 20;
-  const auto late = std::make_shared<MemoryStore>();
-  EXPECT_EQ(status_of_run(late, options).code(), Code::kNotFound);
+  EXPECT_EQ(status_of_run(std::make_shared<MemoryStore>(), options).code(), Code::kNotFound);
 }
 
 TEST_F(MirrorTest, SinceLeavesOutWhatIsDamaged) {
@@ -157,7 +151,7 @@ TEST_F(MirrorTest, SinceLeavesOutWhatIsDamaged) {
   publish(4);
   source.add_anchor(5);
   damage(*store, part_of(4));
-  EXPECT_FAILS(status_of_run(other), Code::kCorruption, part_of(4));
+  EXPECT_FAILS(status_of_run(other), kCorruption, part_of(4));
   EXPECT_EQ(versions(other), (Numbers{0, 1, 2, 3}));
   ASSERT_TRUE(status_of_run(other, {.since = 6}).ok());
   EXPECT_EQ(versions(other), (Numbers{0, 1, 2, 3, 5, 6}));
@@ -167,15 +161,14 @@ TEST_F(MirrorTest, SinceLeavesOutWhatIsDamaged) {
 TEST_F(MirrorTest, ATreeOfThreeIsTheSame) {
   publish(4);
   source.add_anchor(2);
-  MirrorOptions options{.all = true};
   const auto leaf = std::make_shared<MemoryStore>();
-  ASSERT_TRUE(run(other, options).ok());
-  ASSERT_TRUE(run(leaf, options, other).ok());
+  ASSERT_TRUE(run(other, all).ok());
+  ASSERT_TRUE(run(leaf, all, other).ok());
   EXPECT_EQ(chain_objects(*store), chain_objects(*leaf));
   publish(2);
-  EXPECT_TRUE(run(leaf, options, other)->empty());
-  ASSERT_TRUE(run(other, options).ok());
-  ASSERT_TRUE(run(leaf, options, other).ok());
+  EXPECT_TRUE(run(leaf, all, other)->empty());
+  ASSERT_TRUE(run(other, all).ok());
+  ASSERT_TRUE(run(leaf, all, other).ok());
   EXPECT_EQ(chain_objects(*store), chain_objects(*leaf));
   EXPECT_TRUE(pulls(leaf, 5));
 }
@@ -229,7 +222,7 @@ TEST_F(MirrorTest, AnotherHistoryIsNamed) {
 TEST_F(MirrorTest, DamageAtTheSourceDoesNotTravel) {
   publish(3);
   damage(*store, part_of(1));
-  EXPECT_FAILS(status_of_run(other), Code::kCorruption, part_of(1));
+  EXPECT_FAILS(status_of_run(other), kCorruption, part_of(1));
   EXPECT_EQ(versions(other), (Numbers{0}));
   EXPECT_FALSE(other->stat(part_of(1)).ok());
   damage(*store, part_of(1));  // and back
@@ -240,7 +233,7 @@ TEST_F(MirrorTest, DamageAtTheSourceDoesNotTravel) {
 TEST_F(MirrorTest, APartThatIsGoneIsNamed) {
   publish(3);
   ASSERT_TRUE(store->remove(part_of(2)).ok());
-  EXPECT_FAILS(status_of_run(other), Code::kNotFound, part_of(2));
+  EXPECT_FAILS(status_of_run(other), kNotFound, part_of(2));
   EXPECT_EQ(versions(other), (Numbers{0, 1}));
 }
 
@@ -258,8 +251,8 @@ TEST_F(MirrorTest, NothingIsCommittedThatHangsOnAnotherAnchor) {
   source.add_anchor(2);
   const std::vector<std::string> anchors = objects_of(*store, kHopPrefix);
   ASSERT_EQ(anchors.size(), 1u);
-  ASSERT_TRUE(other->put(anchors[0], MemoryBody(std::string("{}"))).ok());
-  EXPECT_FAILS(status_of_run(other), Code::kConflict, anchors[0] + ": is another record");
+  ASSERT_TRUE(other->put(anchors[0], MemoryBody("{}")).ok());
+  EXPECT_FAILS(status_of_run(other), kConflict, anchors[0] + ": is another record");
   EXPECT_EQ(versions(other), Numbers());
 }
 
@@ -271,8 +264,7 @@ TEST_F(MirrorTest, WhatWasLeftHalfDoneIsChecked) {
   const PartRef whole = source.record(3).manifest.parts.front();
   const std::string bytes = store->get(whole.name, 1 << 30).value();
   ASSERT_TRUE(other->put(whole.name, MemoryBody(bytes.substr(1))).ok());
-  const std::string last = store->get(part_of(4), 1 << 30).value();
-  ASSERT_TRUE(other->put(part_of(4), MemoryBody(last)).ok());
+  ASSERT_TRUE(other->put(part_of(4), MemoryBody(store->get(part_of(4), 1 << 30).value())).ok());
   const auto copied = must(run(other));
   EXPECT_EQ(copied.at(0).num_there, 1U);  // the schema
   EXPECT_EQ(copied.at(1).num_there, 2U);
@@ -282,12 +274,11 @@ TEST_F(MirrorTest, WhatWasLeftHalfDoneIsChecked) {
 TEST_F(MirrorTest, RepairCopiesAgainWhatIsDamaged) {
   publish(3);
   source.add_anchor(2);
-  MirrorOptions options{.all = true};
-  ASSERT_TRUE(status_of_run(other, options).ok());
+  ASSERT_TRUE(status_of_run(other, all).ok());
   damage(*other, part_of(1));
   ASSERT_TRUE(other->remove(part_of(2)).ok());
   EXPECT_FALSE(is_sound(other));
-  auto mirror = must(Mirror::open(source.chain(), other, options));
+  auto mirror = must(Mirror::open(source.chain(), other, all));
   const auto repaired = must(mirror.repair());
   EXPECT_EQ(repaired.num_repaired, 2U);
   EXPECT_EQ(repaired.num_versions, 3U);
@@ -302,13 +293,12 @@ TEST_F(MirrorTest, RepairMendsRecordsOfMergedDeltasAndAnchors) {
   publish(4);
   source.add_anchor(2);
   source.add_merged(0, 3);
-  MirrorOptions options{.all = true};
-  ASSERT_TRUE(status_of_run(other, options).ok());
+  ASSERT_TRUE(status_of_run(other, all).ok());
   const auto whole = chain_objects(*other);
   const auto hops = objects_of(*other, kHopPrefix);
   ASSERT_EQ(hops.size(), 2U);
   for (const std::string& name : hops) damage(*other, name);
-  auto mirror = must(Mirror::open(source.chain(), other, options));
+  auto mirror = must(Mirror::open(source.chain(), other, all));
   const auto repaired = must(mirror.repair());
   EXPECT_EQ(repaired.num_repaired, 2U);
   EXPECT_EQ(repaired.num_hops, 2U);
@@ -322,15 +312,14 @@ TEST_F(MirrorTest, RepairMendsRecordsOfMergedDeltasAndAnchors) {
 
 TEST_F(MirrorTest, RepairBringsBackRecordsThatAreDamagedOrGone) {
   publish(6);
-  MirrorOptions options{.all = true};
-  ASSERT_TRUE(status_of_run(other, options).ok());
+  ASSERT_TRUE(status_of_run(other, all).ok());
   const auto whole = chain_objects(*other);
   ASSERT_TRUE(other->put(manifest_name(5), MemoryBody("{")).ok());
   ASSERT_TRUE(other->put(manifest_name(3), MemoryBody("")).ok());
   ASSERT_TRUE(other->remove(manifest_name(1)).ok());
   ASSERT_TRUE(other->remove(manifest_name(2)).ok());
   ASSERT_TRUE(other->remove(part_of(2)).ok());
-  auto mirror = must(Mirror::open(source.chain(), other, options));
+  auto mirror = must(Mirror::open(source.chain(), other, all));
   const auto repaired = must(mirror.repair());
   EXPECT_EQ(repaired.num_repaired, 4U);
   EXPECT_EQ(repaired.num_versions, 6U);
@@ -345,8 +334,7 @@ TEST_F(MirrorTest, RepairLeavesAwayWhatRetentionRemoved) {
   ASSERT_TRUE(status_of_run(other).ok());
   EXPECT_EQ(versions(other), (Numbers{4, 5}));
   auto mirror = must(Mirror::open(source.chain(), other, {}));
-  const auto repaired = must(mirror.repair());
-  EXPECT_EQ(repaired.num_repaired, 0U);
+  EXPECT_EQ(must(mirror.repair()).num_repaired, 0U);
   EXPECT_EQ(versions(other), (Numbers{4, 5}));
 }
 
@@ -378,8 +366,7 @@ TEST_F(MirrorTest, GoesOnBehindWhatTheSourceRemoved) {
   source.add_anchor(6);
   ASSERT_TRUE(source.chain().collect_garbage({.keep = 2, .grace_seconds = 0}).ok());
   ASSERT_EQ(versions(store), (Numbers{6, 7, 8}));
-  const auto copied = must(run(other));
-  EXPECT_TRUE(copied.front().begins);
+  EXPECT_TRUE(must(run(other)).front().begins);
   EXPECT_EQ(versions(other), (Numbers{0, 1, 2, 6, 7, 8}));
   EXPECT_TRUE(pulls(other, 8));
   EXPECT_TRUE(is_sound(other));
@@ -492,9 +479,7 @@ TEST_F(MirrorTest, AStrangersSchemaNameIsNotWritten) {
 
 TEST_F(MirrorTest, SignaturesHoldAndStrangersAreRefused) {
   const TempFolder keys;
-  for (const char* name : {"mine", "other"}) {
-    ASSERT_TRUE(make_key_files(keys.path() / name).ok());
-  }
+  for (const char* name : {"mine", "other"}) ASSERT_TRUE(make_key_files(keys.path() / name).ok());
   const auto signed_store = std::make_shared<MemoryStore>();
   PublishOptions options{.keys = {.sign = keys.path() / "mine"}, .limits = {.threads = 1}};
   auto publisher = must(Publisher::open(signed_store, options));

@@ -32,14 +32,14 @@ TEST(Http, DoesNotRepeatWhatWasRefused) {
 TEST(Http, GivesUpAfterTheLastAttemptAndSaysWhy) {
   HttpScript server(Json{{"GET /x", steps(step(503, {{"detail", "loading"}}))}});
   const EngineClient client(server.url(), quick(2));
-  EXPECT_FAILS(client.get("/x"), Code::kUnavailable, "GET /x: HTTP 503", "loading");
+  EXPECT_FAILS(client.get("/x"), kUnavailable, "GET /x: HTTP 503", "loading");
   EXPECT_EQ(num_calls(server), 3U);
 }
 
 TEST(Http, EndsWhenNobodyAnswers) {
   HttpScript server(Json{{"POST /x", steps(does("hang"))}});
   const EngineClient client(server.url(), quick(1, 0.5));
-  EXPECT_FAILS(client.post("/x", "{}"), Code::kUnavailable, "POST /x", "no answer in 0.5 s");
+  EXPECT_FAILS(client.post("/x", "{}"), kUnavailable, "POST /x", "no answer in 0.5 s");
   while (num_calls(server) < 2) std::this_thread::yield();  // it notes them on its own threads
   EXPECT_EQ(num_calls(server), 2U);
 }
@@ -50,9 +50,9 @@ TEST(Http, EndsOnRequest) {
   EngineOptions options = quick(5, 600);
   options.cancelled = [&] { return num_calls(server) == 1; };
   const EngineClient client(server.url(), options);
-  EXPECT_FAILS(client.post("/x", "{}"), Code::kCancelled, "POST /x", "stopped on request");
+  EXPECT_FAILS(client.post("/x", "{}"), kCancelled, "POST /x", "stopped on request");
   EXPECT_EQ(num_calls(server), 1U);
-  EXPECT_FAILS(client.get("/y"), Code::kCancelled, "GET /y");
+  EXPECT_FAILS(client.get("/y"), kCancelled, "GET /y");
   EXPECT_EQ(num_calls(server), 1U);
 }
 
@@ -62,7 +62,7 @@ TEST(Http, EndsOnRequestBetweenAttempts) {
   options.limits.backoff_seconds = 600;
   options.cancelled = [&] { return num_calls(server) == 1; };
   const EngineClient client(server.url(), options);
-  EXPECT_FAILS(client.post("/x", "{}"), Code::kCancelled, "POST /x");
+  EXPECT_FAILS(client.post("/x", "{}"), kCancelled, "POST /x");
   EXPECT_EQ(num_calls(server), 1U);
 }
 
@@ -74,7 +74,7 @@ TEST(Http, ALastWordIsSaidAfterTheRequestToStop) {
   const EngineClient client(server.url(), options);
   const auto reply = must(client.post_despite_stop("/x", "{}"));
   EXPECT_EQ(reply.status, 200);
-  EXPECT_FAILS(client.post_despite_stop("/y", "{}"), Code::kCancelled, "POST /y",
+  EXPECT_FAILS(client.post_despite_stop("/y", "{}"), kCancelled, "POST /y",
                "no answer within 5 s of the request to stop");
 }
 
@@ -96,7 +96,7 @@ TEST(Http, AKeyThatTheServerEchoesIsHidden) {
 TEST(Http, AServerThatIsNotThereIsUnavailable) {
   HttpScript server;
   server.stop();
-  EXPECT_FAILS(EngineClient(server.url(), quick(1)).get("/x"), Code::kUnavailable, "GET /x");
+  EXPECT_FAILS(EngineClient(server.url(), quick(1)).get("/x"), kUnavailable, "GET /x");
 }
 
 TEST(Http, FollowsNoRedirectWithAKey) {
@@ -117,7 +117,7 @@ TEST(Http, QuotesTheBeginningOfALongAnswer) {
 
 TEST(Http, AnEndlessAnswerIsRefused) {
   HttpScript server(Json{{"GET /x", steps(step(400, std::string(9 << 20, 'y')))}});
-  EXPECT_FAILS(EngineClient(server.url(), quick()).get("/x"), Code::kCorruption,
+  EXPECT_FAILS(EngineClient(server.url(), quick()).get("/x"), kCorruption,
                "larger than 8388608 bytes");
 }
 

@@ -97,7 +97,7 @@ TEST(Notifier, AnEngineThatCannotBePausedStopsThePatch) {
                                     .around(kChange, patch.function());
   EXPECT_EQ(patch.count, 0);
   EXPECT_FALSE(outcome.patched);
-  EXPECT_FAILS(outcome.status(), Code::kInvalidArgument, "version 12 was not applied",
+  EXPECT_FAILS(outcome.status(), kInvalidArgument, "version 12 was not applied",
                "vllm=" + bad.url(), "POST /pause");
   EXPECT_EQ(good.calls(), (Calls{"POST /pause_generation", "POST /continue_generation"}));
   // The answer may have been lost on the way: it is told to resume as well.
@@ -117,7 +117,7 @@ TEST(Notifier, WhereNoOpenFileChangesOnlyThatEngineIsLeftOut) {
                                       .around(change, patch.function());
     EXPECT_TRUE(outcome.patched);
     EXPECT_TRUE(outcome.patch.ok());
-    EXPECT_FAILS(outcome.status(), Code::kUnavailable, bad.url());
+    EXPECT_FAILS(outcome.status(), kUnavailable, bad.url());
     EXPECT_EQ(outcome.engines[0].serving, change.serving);
     EXPECT_FALSE(outcome.engines[0].resumed);
     EXPECT_EQ(outcome.engines[1].serving, kNew);
@@ -130,7 +130,7 @@ TEST(Notifier, AFailedPatchResumesWithTheOldVersion) {
   HttpScript server(vllm_script());
   const NotifyOutcome outcome =
       outcome_of("vllm", server, Patch(&server, base_mismatch("layer 3")));
-  EXPECT_FAILS(outcome.status(), Code::kBaseMismatch, "layer 3");
+  EXPECT_FAILS(outcome.status(), kBaseMismatch, "layer 3");
   EXPECT_FALSE(outcome.patched);
   EXPECT_EQ(server.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
   EXPECT_EQ(outcome.serving(), kOld);
@@ -154,7 +154,7 @@ TEST(Notifier, ARefusedReloadResumesWithTheOldVersion) {
   HttpScript server(script_of("vllm", {{"POST /collective_rpc", steps(step(400))}}));
   const NotifyOutcome outcome = outcome_of("vllm", server, Patch(nullptr));
   EXPECT_TRUE(outcome.patched);
-  EXPECT_FAILS(outcome.status(), Code::kInvalidArgument, "/collective_rpc");
+  EXPECT_FAILS(outcome.status(), kInvalidArgument, "/collective_rpc");
   EXPECT_EQ(server.calls().back(), "POST /resume");
   EXPECT_TRUE(outcome.engines[0].resumed);
   EXPECT_FALSE(outcome.engines[0].reloaded);
@@ -164,7 +164,7 @@ TEST(Notifier, ARefusedReloadResumesWithTheOldVersion) {
 TEST(Notifier, AReloadThatHangsIsResumedAndUnknown) {
   HttpScript server(script_of("vllm", {{"POST /collective_rpc", steps(does("hang"))}}));
   const NotifyOutcome outcome = outcome_of("vllm", server, Patch(nullptr), quick(1, 1.5));
-  EXPECT_FAILS(outcome.status(), Code::kUnavailable, "no answer");
+  EXPECT_FAILS(outcome.status(), kUnavailable, "no answer");
   EXPECT_EQ(server.calls(),
             (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /collective_rpc",
                    "POST /collective_rpc", "POST /resume"}));
@@ -184,7 +184,7 @@ TEST(Notifier, AnEngineThatDiesAfterThePauseIsReportedAndTheOthersGoOn) {
             .around(kChange, patch.function());
     dying.wait_for_end();
     EXPECT_TRUE(outcome.patched);
-    EXPECT_FAILS(outcome.status(), Code::kUnavailable, dying.url());
+    EXPECT_FAILS(outcome.status(), kUnavailable, dying.url());
     EXPECT_EQ(outcome.engines[0].serving, std::nullopt);
     EXPECT_FALSE(outcome.engines[0].resumed);
     EXPECT_EQ(outcome.engines[1].serving, kNew);
@@ -206,7 +206,7 @@ TEST(Notifier, AResetAndA500OnTheWayAreOvercome) {
 TEST(Notifier, AnEngineThatDoesNotResumeIsReportedWithItsNewVersion) {
   HttpScript server(script_of("sglang", {{"POST /continue_generation", steps(step(500))}}));
   const NotifyOutcome outcome = outcome_of("sglang", server, Patch(nullptr), quick(1));
-  EXPECT_FAILS(outcome.status(), Code::kUnavailable, "/continue_generation");
+  EXPECT_FAILS(outcome.status(), kUnavailable, "/continue_generation");
   EXPECT_FALSE(outcome.engines[0].resumed);
   EXPECT_EQ(outcome.serving(), kNew);
 }
@@ -237,7 +237,7 @@ TEST(Notifier, StoppedInAPauseItPatchesNothingAndResumes) {
     Patch patch(nullptr);
     const NotifyOutcome outcome = cancelled_around("vllm", server, {kNew, 11, in_place, kOld},
                                                    once_asked(server, "POST /pause"), &patch);
-    EXPECT_FAILS(outcome.status(), Code::kCancelled, "before version 12 was applied");
+    EXPECT_FAILS(outcome.status(), kCancelled, "before version 12 was applied");
     EXPECT_EQ(patch.count, 0);
     EXPECT_EQ(server.calls().back(), "POST /resume");
     EXPECT_TRUE(outcome.engines[0].resumed);
@@ -253,7 +253,7 @@ TEST(Notifier, StoppedInAReloadItResumesAndKnowsNothing) {
     Patch patch(nullptr);
     const NotifyOutcome outcome =
         cancelled_around(kind, server, kChange, once_asked(server, reload), &patch);
-    EXPECT_FAILS(outcome.status(), Code::kCancelled, server.url(), "stopped on request");
+    EXPECT_FAILS(outcome.status(), kCancelled, server.url(), "stopped on request");
     EXPECT_TRUE(outcome.patched);
     EXPECT_EQ(server.calls().back(), vllm ? "POST /resume" : "POST /continue_generation");
     EXPECT_TRUE(outcome.engines[0].resumed);
@@ -273,7 +273,7 @@ TEST(Notifier, StoppedAfterThePatchItLeavesEnginesAsTheyAre) {
     patched = true;
     return Path("/models/local");
   });
-  EXPECT_FAILS(outcome.status(), Code::kCancelled, "before it was told to reload");
+  EXPECT_FAILS(outcome.status(), kCancelled, "before it was told to reload");
   EXPECT_EQ(server.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
   EXPECT_EQ(outcome.serving(), kOld);
 }

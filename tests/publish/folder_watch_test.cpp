@@ -125,9 +125,9 @@ TEST_F(FolderWatchTest, WhatIsWrittenAfterItWasFoundIsNew) {
 }
 
 TEST_F(FolderWatchTest, BadFoldersAndMemoriesAreErrors) {
-  EXPECT_FAILS(FolderWatch::open(at("missing"), {0}), Code::kNotFound, "missing");
+  EXPECT_FAILS(FolderWatch::open(at("missing"), {0}), kNotFound, "missing");
   auto watch = open();
-  EXPECT_FAILS(watch.remember_in(elsewhere.put("m.json", "[]")), Code::kCorruption, "m.json");
+  EXPECT_FAILS(watch.remember_in(elsewhere.put("m.json", "[]")), kCorruption, "m.json");
 }
 
 TEST_F(FolderWatchTest, WaitingEndsWhenSomethingAppears) {

@@ -191,7 +191,7 @@ TEST_F(FullVersionTest, APutOnASlowLinkIsNotWaitedFor) {
     FullUpload upload(store, "full/x/", files(), {}, [&](uint64_t, uint64_t) -> bool {
       return !store.begun;  // Ctrl-C
     });
-    EXPECT_FAILS(upload.finish(), Code::kCancelled, "stopped");
+    EXPECT_FAILS(upload.finish(), kCancelled, "stopped");
   }
   FullUpload given_up(store, "full/y/", files(), {}, {});  // destroyed while it runs
 }

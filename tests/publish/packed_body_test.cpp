@@ -2,10 +2,17 @@
 // any size.
 #include "publish/packed_body.h"
 
+#include <numeric>
+
+#include "codec/codec.h"
 #include "format/layout.h"
 #include "format/packed_file.h"
+#include "publish/coded_array.h"
+#include "publish/fetched_pieces.h"
 #include "replica/unpack_stream.h"
 #include "store/bodies.h"
+#include "store/memory_store.h"
+#include "support/published_model.h"
 #include "tensor/safetensors.h"
 #include "test_files.h"
 #include "transfer/fetch_sink.h"
@@ -222,6 +229,165 @@ TEST_F(PackedBodyTest, PiecesComeInAnyOrderAndTwice) {
     must(sink->followed());
     EXPECT_TRUE(file_text(folder.path() / "plain") == plain);
   }
+}
+
+// ---- Arrays that are coded while they are read, and new tensors that come that way.
+
+// Reads the same bytes, until it is told to read others.
+class ChangingBody final : public Body {
+ public:
+  explicit ChangingBody(Bytes bytes) : bytes_(bytes) {}
+  uint64_t size() const noexcept override { return bytes_.size(); }
+  Status read(uint64_t offset, MutableBytes out) const override {
+    std::copy_n(bytes_.begin() + long(offset), out.size(), out.begin());
+    if (changed) std::fill(out.begin(), out.end(), uint8_t{0});
+    return {};
+  }
+  bool changed = false;
+
+ private:
+  const Bytes bytes_;
+};
+
+TEST(CodedArray, IsThePayloadOfTheCodecHoweverItIsRead) {
+  std::mt19937_64 random(1);
+  ThreadPool pool(3);
+  for (const uint64_t n : {1000, 65'536, 300'001}) {
+    const TestTensor tensor = make_tensor("x", DType::kBF16, {n}, n);
+    const Layout layout = layout_of(tensor.dtype);
+    const auto plain = std::make_shared<MemoryBody>(Bytes(tensor.bytes));
+    const auto body = code_array(layout, plain, &pool).value();
+    ASSERT_NE(body, nullptr);
+    const auto expected = exponents::encode_array(layout, tensor.bytes, nullptr, nullptr).value();
+    ASSERT_EQ(body->size(), expected.size());
+    for (const size_t most : {size_t{700}, size_t{50'000}, expected.size()}) {
+      std::vector<uint8_t> got(expected.size());
+      for (size_t at = 0; at < got.size();) {
+        const size_t size = std::min<size_t>(1 + random() % most, got.size() - at);
+        ASSERT_TRUE(body->read(at, MutableBytes(got).subspan(at, size)).ok());
+        at += size;
+      }
+      EXPECT_TRUE(got == expected) << n << " in pieces of " << most;
+    }
+    std::vector<uint8_t> back(tensor.bytes.size());
+    ASSERT_TRUE(find_codec(CodecId::kExponents)->apply(layout, expected, back, nullptr).ok());
+    EXPECT_TRUE(back == tensor.bytes);
+  }
+}
+
+TEST(CodedArray, NoneWhereItDoesNotPay) {
+  const TestTensor bytes = make_tensor("x", DType::kU8, {100'000}, 1);
+  const auto body = std::make_shared<MemoryBody>(Bytes(bytes.bytes));
+  EXPECT_EQ(code_array(layout_of(DType::kU8), body, nullptr).value(), nullptr);
+  EXPECT_EQ(code_array(layout_of(DType::kBF16), body, nullptr).value(), nullptr);  // noise
+  EXPECT_EQ(code_array(layout_of(DType::kBF16), OwnedBody::of(""), nullptr).value(), nullptr);
+}
+
+TEST(CodedArray, WeightsThatChangeMeanwhileAreAnError) {
+  const TestTensor tensor = make_tensor("x", DType::kBF16, {200'000}, 1);
+  const auto plain = std::make_shared<ChangingBody>(tensor.bytes);
+  const auto body = code_array(layout_of(DType::kBF16), plain, nullptr).value();
+  plain->changed = true;
+  std::vector<uint8_t> out(size_t(body->size()));
+  EXPECT_EQ(body->read(0, out).code(), Code::kIo);
+}
+
+// Larger than what is encoded at once.
+TEST(CodedArray, LargeNewTensorsAreCodedInADelta) {
+  for (const bool raw : {false, true}) {
+    const std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
+    PublishOptions options{.limits = {.threads = 2, .memory_bytes = uint64_t{32} << 20},
+                           .schema_change = true};
+    if (raw) options.codec = "raw";
+    Model model;
+    model.tensors = {make_tensor("old", DType::kBF16, {4 << 20}, 1)};
+    auto publisher = must(Publisher::open(store, options));
+    ASSERT_TRUE(publisher.publish(model.views()).ok());
+    model.tensors.push_back(make_tensor("new", DType::kBF16, {1 << 20}, 2));
+    model.tensors.push_back(make_tensor("noise", DType::kU8, {1 << 21}, 3));
+    const auto report = must(publisher.publish(model.views()));
+    EXPECT_FALSE(report.full) << report.reason;
+    EXPECT_TRUE(holds(store, 1, model));
+    // 4 MiB, 2 of them weights.
+    EXPECT_EQ(report.bytes < (uint64_t{36} << 20) / 10, !raw) << report.bytes;
+  }
+}
+
+// ---- Readers side by side, each of few bytes at a time.
+
+constexpr uint64_t kPiece = FetchedPieces::kPieceBytes, kStep = 128 << 10;
+
+struct Source {
+  std::vector<uint8_t> bytes;
+  uint64_t fetched = 0;
+  FetchedPieces* pieces;
+
+  Source(FetchedPieces* of, uint64_t size) : bytes(size), pieces(of) {
+    for (uint64_t i = 0; i < size; ++i) bytes[i] = uint8_t(i * 2654435761U >> 13);
+  }
+  Status read(uint64_t offset, MutableBytes out) {
+    return pieces->read(this, bytes.size(), offset, out, [&](uint64_t begin, MutableBytes piece) {
+      fetched += piece.size();
+      std::copy_n(bytes.begin() + ptrdiff_t(begin), piece.size(), piece.begin());
+      return Status();
+    });
+  }
+  bool reads_right(uint64_t offset, uint64_t size) {
+    std::vector<uint8_t> out(size);
+    return read(offset, out).ok() &&
+           std::equal(out.begin(), out.end(), bytes.begin() + ptrdiff_t(offset));
+  }
+};
+
+TEST(FetchedPieces, EachIsFetchedOnceForReadersInTurn) {
+  FetchedPieces pieces;
+  Source source(&pieces, 9 * kPiece + 12345);
+  for (const uint64_t readers : {1, 2, 3}) {  // each has its part, from end to end
+    source.fetched = 0;
+    const uint64_t part = (source.bytes.size() + readers - 1) / readers / kPiece * kPiece + kPiece;
+    for (uint64_t at = 0; at < part; at += kStep) {
+      for (uint64_t r = 0; r < readers; ++r) {
+        const uint64_t begin = r * part + at;
+        const uint64_t end = std::min<uint64_t>((r + 1) * part, source.bytes.size());
+        if (begin >= end) continue;
+        ASSERT_TRUE(source.reads_right(begin, std::min(kStep, end - begin)));
+      }
+    }
+    EXPECT_EQ(source.fetched, source.bytes.size()) << readers;
+    EXPECT_EQ(pieces.num_pieces(), 0);
+  }
+}
+
+TEST(FetchedPieces, WhoReadsAgainSeesWhatIsThereThen) {
+  FetchedPieces pieces;
+  Source source(&pieces, kPiece / 2);
+  ASSERT_TRUE(source.reads_right(0, kPiece / 2));
+  source.bytes[7] ^= 1;
+  EXPECT_TRUE(source.reads_right(0, kPiece / 2));
+}
+
+TEST(FetchedPieces, ReadersThatStopKeepLittle) {
+  FetchedPieces pieces;
+  Source source(&pieces, 4 * FetchedPieces::kMostPieces * kPiece / 2);
+  for (uint64_t at = 0; at < source.bytes.size(); at += kPiece) {
+    ASSERT_TRUE(source.reads_right(at, 100));
+    EXPECT_LE(pieces.num_pieces(), FetchedPieces::kMostPieces);
+  }
+  EXPECT_EQ(pieces.num_pieces(), FetchedPieces::kMostPieces);
+  Source other(&pieces, 1000);
+  ASSERT_TRUE(other.reads_right(10, 100));
+  pieces.forget(&source);
+  EXPECT_EQ(pieces.num_pieces(), 1);
+  ASSERT_TRUE(other.reads_right(100, 900));
+  EXPECT_EQ(pieces.num_pieces(), 0);
+}
+
+TEST(FetchedPieces, AFailureKeepsNothing) {
+  FetchedPieces pieces;
+  uint8_t out[10];
+  const auto fails = [](uint64_t, MutableBytes) { return io_error("the device is gone"); };
+  EXPECT_EQ(pieces.read(&pieces, 100, 0, out, fails).message(), "the device is gone");
+  EXPECT_EQ(pieces.num_pieces(), 0);
 }
 
 }  // namespace

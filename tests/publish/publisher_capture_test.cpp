@@ -34,6 +34,15 @@ class PublisherCaptureTest : public ::testing::Test {
     }
     return copy;
   }
+  Publisher seeded(const PublishOptions& options = {}) {
+    Publisher publisher = open(options);
+    capture_and_spoil(&publisher);
+    return publisher;
+  }
+  void step(Publisher* publisher) {
+    model.step();
+    capture_and_spoil(publisher);
+  }
 };
 
 TEST_F(PublisherCaptureTest, TensorsMayChangeBetweenTheHalves) {
@@ -45,8 +54,7 @@ TEST_F(PublisherCaptureTest, TensorsMayChangeBetweenTheHalves) {
   EXPECT_EQ(head_of(store), 4);
   // The snapshot has followed: what did not change is no version.
   capture_and_spoil(&publisher);
-  auto again = must(publisher.publish(model.views()));
-  EXPECT_FALSE(again.committed);
+  EXPECT_FALSE(must(publisher.publish(model.views())).committed);
 }
 
 TEST_F(PublisherCaptureTest, WithASnapshotOnDisk) {
@@ -60,18 +68,15 @@ TEST_F(PublisherCaptureTest, WithASnapshotOnDisk) {
 }
 
 TEST_F(PublisherCaptureTest, TensorsThatComeGoOrChangeTheirForm) {
-  Publisher publisher = open();
-  capture_and_spoil(&publisher);
+  Publisher publisher = seeded();
   model.tensors.push_back(make_tensor("late", DType::kBF16, {32, 8}, 77));
   model.tensors.push_back(make_tensor("empty", DType::kBF16, {0, 8}, 77));
   capture_and_spoil(&publisher);
   model.tensors.erase(model.tensors.begin() + 1);
-  model.step();
-  capture_and_spoil(&publisher);
+  step(&publisher);
   model.tensors[0] = make_tensor("embed", DType::kBF16, {210, 64}, 1);
   capture_and_spoil(&publisher);
-  model.step();
-  capture_and_spoil(&publisher);
+  step(&publisher);
 }
 
 TEST_F(PublisherCaptureTest, WhatNeedsTheTensorsToTheEndIsDoneAtOnce) {
@@ -84,32 +89,29 @@ TEST_F(PublisherCaptureTest, WhatNeedsTheTensorsToTheEndIsDoneAtOnce) {
 
 TEST_F(PublisherCaptureTest, MoreChangesThanMayBeKept) {
   model.tensors.push_back(make_tensor("large", DType::kU8, {12 << 20}, 9));
-  Publisher publisher = open({.limits = {.memory_bytes = uint64_t{32} << 20}});
-  capture_and_spoil(&publisher);
+  Publisher publisher = seeded({.limits = {.memory_bytes = uint64_t{32} << 20}});
   for (size_t i = 0; i < model.tensors.back().bytes.size() * 8 / 10; ++i) {
     model.tensors.back().bytes[i] ^= uint8_t(i * 2654435761u >> 13);
   }
   capture_and_spoil(&publisher);
-  model.step();
-  capture_and_spoil(&publisher);
+  step(&publisher);
 }
 
 TEST_F(PublisherCaptureTest, OneAtATime) {
   Publisher publisher = open();
-  EXPECT_FAILS(publisher.finish(), Code::kInvalidArgument);
+  EXPECT_FAILS(publisher.finish(), kInvalidArgument);
   capture_and_spoil(&publisher);
   model.step();
   ASSERT_TRUE(publisher.capture(model.views()).ok());
-  EXPECT_FAILS(publisher.capture(model.views()), Code::kInvalidArgument);
-  EXPECT_FAILS(publisher.publish(model.views()), Code::kInvalidArgument);
+  EXPECT_FAILS(publisher.capture(model.views()), kInvalidArgument);
+  EXPECT_FAILS(publisher.publish(model.views()), kInvalidArgument);
   ASSERT_TRUE(publisher.finish().ok());
   EXPECT_TRUE(holds(store, 1, model));
 }
 
 TEST_F(PublisherCaptureTest, ACaptureThatIsNeverFinishedLeavesNothing) {
   {
-    Publisher publisher = open();
-    capture_and_spoil(&publisher);
+    Publisher publisher = seeded();
     model.step();
     ASSERT_TRUE(publisher.capture(model.views()).ok());
   }
@@ -118,17 +120,15 @@ TEST_F(PublisherCaptureTest, ACaptureThatIsNeverFinishedLeavesNothing) {
 }
 
 TEST_F(PublisherCaptureTest, AfterAFailureTheNextCarriesEverything) {
-  Publisher publisher = open();
-  capture_and_spoil(&publisher);
+  Publisher publisher = seeded();
   model.step();
   store->before_put = [](std::string_view name) {
     return name.find("manifest") != std::string_view::npos ? io_error("disk is full") : Status();
   };
   ASSERT_TRUE(publisher.capture(model.views()).ok());
-  EXPECT_FAILS(publisher.finish(), Code::kIo);
+  EXPECT_FAILS(publisher.finish(), kIo);
   store->before_put = nullptr;
-  model.step();
-  capture_and_spoil(&publisher);
+  step(&publisher);
   EXPECT_EQ(head_of(store), 1);
 }
 

@@ -1,57 +1,14 @@
 // What a publisher takes back and what it leaves when the store fails around the put of a manifest:
 // parts that a manifest in the store names are never deleted.
-
+#include "base/process.h"
 #include "chain/names.h"
+
 #include "deltawire/publisher.h"
-#include "store/forwarding_store.h"
-#include "store/memory_store.h"
+#include "support/hooked_store.h"
 #include "support/published_model.h"
 
 namespace deltawire::testing {
 namespace {
-
-// Asks before each call, and after each put that was done.
-class ScriptedStore final : public ForwardingStore {
- public:
-  using ForwardingStore::ForwardingStore;
-  std::function<Status(std::string_view call, std::string_view name)> before;
-  std::function<Status(std::string_view name)> after_put;
-  Capabilities can;
-
-  Result<Capabilities> capabilities() override { return can; }
-  Status put(std::string_view name, const Body& body) override {
-    DW_RETURN_IF_ERROR(ask("put", name));
-    DW_RETURN_IF_ERROR(inner().put(name, body));
-    return after_put ? after_put(name) : Status();
-  }
-  Status put_if_absent(std::string_view name, const Body& body) override {
-    DW_RETURN_IF_ERROR(ask("put_if_absent", name));
-    DW_RETURN_IF_ERROR(inner().put_if_absent(name, body));
-    return after_put ? after_put(name) : Status();
-  }
-  Result<ObjectInfo> stat(std::string_view name) override {
-    DW_RETURN_IF_ERROR(ask("stat", name));
-    return inner().stat(name);
-  }
-  Result<std::string> get(std::string_view name, uint64_t max_bytes) override {
-    DW_RETURN_IF_ERROR(ask("get", name));
-    return inner().get(name, max_bytes);
-  }
-  Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view after,
-                                       size_t limit) override {
-    DW_RETURN_IF_ERROR(ask("list", prefix));
-    return inner().list(prefix, after, limit);
-  }
-  Status remove(std::string_view name) override {
-    DW_RETURN_IF_ERROR(ask("remove", name));
-    return inner().remove(name);
-  }
-
- private:
-  Status ask(std::string_view call, std::string_view name) const {
-    return before ? before(call, name) : Status();
-  }
-};
 
 constexpr Code kFailures[] = {Code::kUnavailable, Code::kIo,       Code::kCorruption,
                               Code::kNotFound,    Code::kInternal, Code::kConflict};
@@ -64,7 +21,7 @@ Model small_model() {
 
 struct World {
   std::shared_ptr<MemoryStore> memory = std::make_shared<MemoryStore>();
-  std::shared_ptr<ScriptedStore> store = std::make_shared<ScriptedStore>(memory);
+  std::shared_ptr<HookedStore> store = std::make_shared<HookedStore>(memory);
   Model model = small_model();
 
   Publisher open() const { return open(store); }
@@ -209,9 +166,9 @@ TEST(PublisherCommit, OnlyASoundRecordOfAnotherProvesAConflict) {
     for (const std::string& name : before) left = left || world.memory->stat(name).ok();
     ASSERT_FALSE(before.empty());
     if (readable) {
-      EXPECT_FAILS(report, Code::kConflict, "published by another");
+      EXPECT_FAILS(report, kConflict, "published by another");
     } else {
-      EXPECT_FAILS(report, Code::kCorruption, "may or may not");
+      EXPECT_FAILS(report, kCorruption, "may or may not");
     }
     EXPECT_EQ(left, !readable);
   }
@@ -235,10 +192,130 @@ TEST(PublisherCommit, WhatComesTooLateLeavesNoRecord) {
     }
     return world.memory->remove(manifest_name(1));
   };
-  EXPECT_FAILS(sleeper.publish(world.model.views()), Code::kConflict, "too late", "version 3");
+  EXPECT_FAILS(sleeper.publish(world.model.views()), kConflict, "too late", "version 3");
   EXPECT_FALSE(world.memory->stat(manifest_name(1)).ok());
   EXPECT_EQ(head_of(world.memory), 3);
 }
+
+// ---- After a Conflict the same publisher goes on from the version of the one that was first.
+
+// With the snapshot in memory, or in a folder.
+class PublisherConflictTest : public ::testing::TestWithParam<bool> {
+ protected:
+  TempFolder folder;
+  std::shared_ptr<HookedStore> store = std::make_shared<HookedStore>();
+  Model model = Model::make();
+
+  Publisher open(const std::string& snapshot, PublishOptions options = {}) {
+    options.limits.threads = 1;
+    if (GetParam()) options.snapshot = SnapshotInFolder{folder.path() / snapshot};
+    return must(Publisher::open(store, std::move(options)));
+  }
+  void publishes(Publisher* publisher, uint64_t version, bool full = false) {
+    const auto report = must(publisher->publish(model.views()));
+    EXPECT_TRUE(report.committed);
+    EXPECT_EQ(report.version, version);
+    EXPECT_EQ(report.full, full);
+    EXPECT_TRUE(holds(store, version, model));
+  }
+  // Once, `other` commits a step of its own just before the next manifest is put.
+  void race_with(Publisher* other) {
+    store->before_put = [this, other, once = true](std::string_view name) mutable -> Status {
+      if (!name.starts_with(kManifestPrefix) || !once) return {};
+      once = false;
+      Model theirs = model;
+      theirs.step();
+      EXPECT_TRUE(other->publish(theirs.views()).ok());
+      return {};
+    };
+  }
+};
+
+TEST_P(PublisherConflictTest, TheNextPublishCarriesEverything) {
+  Publisher a = open("a");
+  publishes(&a, 0, true);
+  Publisher b = open("b");
+  for (uint64_t version = 1; version < 7; version += 2) {
+    model.step();
+    publishes(&a, version);
+    const Model winner = model;
+    model.step();
+    EXPECT_FAILS(b.publish(model.views()), kConflict, "version " + std::to_string(version),
+                 process_name());
+    EXPECT_TRUE(holds(store, version, winner));
+    publishes(&b, version + 1);
+    EXPECT_FAILS(a.publish(model.views()), kConflict, "version " + std::to_string(version + 1));
+  }
+  // What the winner published is what this one holds: there is nothing left to say.
+  EXPECT_FALSE(a.publish(model.views())->committed);
+}
+
+TEST_P(PublisherConflictTest, AlsoWhenTheCommitItselfComesTooLate) {
+  Publisher a = open("a");
+  publishes(&a, 0, true);
+  Publisher b = open("b");
+  model.step();
+  race_with(&a);
+  EXPECT_FAILS(b.publish(model.views()), kConflict, "version 1");
+  publishes(&b, 2);
+}
+
+TEST_P(PublisherConflictTest, AlsoForTheSeed) {
+  Publisher a = open("a"), b = open("b");
+  race_with(&a);
+  EXPECT_FAILS(b.publish(model.views()), kConflict, "version 0");
+  publishes(&b, 1);
+}
+
+TEST_P(PublisherConflictTest, AlsoInTwoHalves) {
+  Publisher a = open("a");
+  publishes(&a, 0, true);
+  Publisher b = open("b");
+  model.step();
+  ASSERT_TRUE(b.capture(model.views()).ok());
+  publishes(&a, 1);
+  EXPECT_FAILS(b.finish(), kConflict, "version 1");
+  model.step();
+  ASSERT_TRUE(b.capture(model.views()).ok());
+  const auto report = must(b.finish());
+  EXPECT_EQ(report.version, 2);
+  EXPECT_FALSE(report.full);
+  EXPECT_TRUE(holds(store, 2, model));
+  // Nothing of the attempts that lost is left.
+  EXPECT_EQ(objects_of(*store, kPartPrefix).size(), 2);
+}
+
+TEST_P(PublisherConflictTest, AlsoWhereEveryVersionIsWhole) {
+  PublishOptions options{.anchors = OnlyAnchors{}};
+  Publisher a = open("a", options);
+  publishes(&a, 0, true);
+  Publisher b = open("b", options);
+  model.step();
+  publishes(&a, 1, true);
+  model.step();
+  EXPECT_FAILS(b.publish(model.views()), kConflict, "version 1");
+  publishes(&b, 2, true);
+}
+
+TEST_P(PublisherConflictTest, AnotherRunIsRefused) {
+  Publisher publisher = open("a");
+  publishes(&publisher, 0, true);
+  const std::string run = publisher.run();
+  model.step();
+  store->before_put = [](std::string_view) { return io_error("gone"); };
+  EXPECT_FALSE(publisher.publish(model.views()).ok());
+  store->before_put = nullptr;
+  for (const std::string& name : objects_of(*store, "")) ASSERT_TRUE(store->remove(name).ok());
+  EXPECT_FAILS(publisher.publish(model.views()), kNotFound, "holds no run any more", run);
+  Publisher other = open("b");
+  publishes(&other, 0, true);
+  EXPECT_FAILS(publisher.publish(model.views()), kBaseMismatch, run, other.run());
+  EXPECT_FAILS(publisher.publish(model.views()), kBaseMismatch) << "not only once";
+  EXPECT_EQ(head_of(store), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Snapshots, PublisherConflictTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "InAFolder" : "InMemory"; });
 
 }  // namespace
 }  // namespace deltawire::testing

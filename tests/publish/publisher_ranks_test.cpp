@@ -64,8 +64,7 @@ class RanksTest : public ::testing::Test {
   }
   void expect_version(uint64_t version, const Results& results, bool full = false) {
     for (const auto& result : results) {
-      ASSERT_TRUE((*result).ok()) << (*result).status().to_string();
-      const PublishReport& report = **result;
+      const PublishReport report = must(*result);
       EXPECT_EQ(report.version, version);
       EXPECT_TRUE(report.committed);
       EXPECT_EQ(report.full, full);
@@ -74,6 +73,10 @@ class RanksTest : public ::testing::Test {
     EXPECT_TRUE(holds(store, version, model));
     EXPECT_TRUE(objects_of(*store, kPendingPrefix).empty());
     expect_digests_of_tensors(version);
+  }
+  template <class... Expected>
+  static void expect_all_fail(const Results& results, const Expected&... expected) {
+    for (const auto& result : results) EXPECT_TRUE(is_failure(*result, expected...));
   }
   // However a tensor was cut, its digest is that of its bytes.
   void expect_digests_of_tensors(uint64_t version) {
@@ -118,7 +121,7 @@ TEST_F(RanksTest, WhatTheyPublishIsProvenInAnySharding) {
                                << " processes: " << status.to_string();
     }
     model.step();
-    EXPECT_FAILS(prove(version, 3), Code::kBaseMismatch, "what is held is not version");
+    EXPECT_FAILS(prove(version, 3), kBaseMismatch, "what is held is not version");
   }
 }
 
@@ -167,11 +170,10 @@ TEST_F(RanksTest, AChainWithoutSumsIsGoneOnWithThem) {
   ASSERT_TRUE(store->remove(name).ok());
   ASSERT_TRUE(store->put(name, MemoryBody(serialise_manifest(older, {}).value())).ok());
   restart();
-  EXPECT_FAILS(prove(1, 4), Code::kUnsupported, "without the sums");
+  EXPECT_FAILS(prove(1, 4), kUnsupported, "without the sums");
   // All of "embed" goes on by one element: only one of its boxes changes.
   model.tensors[0].bytes[0] ^= 1;
-  for (const auto& result : publish())
-    ASSERT_TRUE((*result).ok()) << (*result).status().to_string();
+  for (const auto& result : publish()) must(*result);
   EXPECT_TRUE(holds(store, 2, model));
   const Manifest manifest = Chain::open(store, {})->version(2)->manifest;
   ASSERT_EQ(schema.tensors[0].name, model.tensors[0].name);
@@ -195,31 +197,26 @@ TEST_F(RanksTest, BoxesAreCutWhereThereIsLittleMemory) {
 TEST_F(RanksTest, BoxesThatCutManyWordsHaveNoSums) {
   model.tensors = {make_tensor("layer.0.up", DType::kU8, {20'000, 7}, 1)};  // cut by columns
   for (uint64_t version = 0; version < 3; ++version) {
-    for (const auto& result : publish())
-      ASSERT_TRUE((*result).ok()) << (*result).status().to_string();
+    for (const auto& result : publish()) must(*result);
     EXPECT_TRUE(holds(store, version, model));
     EXPECT_LT(store->stat(manifest_name(version))->size_bytes, 4000u);
     model.tensors[0].bytes[size_t(version)] ^= 1;
   }
-  EXPECT_FAILS(prove(2, 3), Code::kUnsupported, "without the sums of the boxes");
+  EXPECT_FAILS(prove(2, 3), kUnsupported, "without the sums of the boxes");
 }
 
 TEST_F(RanksTest, ARankMayHoldNothing) {
   for (uint64_t version = 0; version < 3; ++version) {
-    std::vector<std::thread> threads;
-    for (unsigned rank = 0; rank < kWorld; ++rank) {
-      threads.emplace_back([&, rank] {
-        PublishOptions own = options;
-        own.ranks = group->ranks(rank);
-        if (!publishers[rank]) publishers[rank].emplace(Publisher::open(store, own).value());
-        const Shard shard(model, std::min(rank, 2U), 3);
-        const bool none = rank == 2;  // what would be its part is the last rank's
-        const auto report =
-            must(publishers[rank]->publish(none ? std::vector<PublishTensor>() : shard.views()));
-        EXPECT_EQ(report.version, version);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    in_threads(kWorld, [&](unsigned rank) {
+      PublishOptions own = options;
+      own.ranks = group->ranks(rank);
+      if (!publishers[rank]) publishers[rank].emplace(Publisher::open(store, own).value());
+      const Shard shard(model, std::min(rank, 2U), 3);
+      const bool none = rank == 2;  // what would be its part is the last rank's
+      const auto report =
+          must(publishers[rank]->publish(none ? std::vector<PublishTensor>() : shard.views()));
+      EXPECT_EQ(report.version, version);
+    });
     EXPECT_TRUE(holds(store, version, model));
     model.step();
   }
@@ -237,8 +234,7 @@ TEST_F(RanksTest, NothingChangedIsNoVersion) {
   publish();
   for (int i = 0; i < 3; ++i) {
     for (const auto& result : publish()) {
-      ASSERT_TRUE((*result).ok()) << (*result).status().to_string();
-      EXPECT_FALSE((*result)->committed);
+      EXPECT_FALSE(must(*result).committed);
       EXPECT_EQ((*result)->version, 0);
     }
   }
@@ -280,7 +276,7 @@ TEST_F(RanksTest, ARankThatEndedIsAFailureOfAllAndNoVersion) {
     const Results results = publish(ended);
     for (unsigned rank = 0; rank < kWorld; ++rank) {
       if (rank == ended) continue;
-      EXPECT_FAILS(*results[rank], Code::kUnavailable, "exchange \"begin\"",
+      EXPECT_FAILS(*results[rank], kUnavailable, "exchange \"begin\"",
                    "rank " + std::to_string(ended) + " has ended");
     }
     EXPECT_EQ(head_of(store), 0);
@@ -299,9 +295,7 @@ TEST_F(RanksTest, ARankThatFailsIsNamedAtOnce) {
     return name.starts_with(kPartPrefix) && left-- == 1 ? io_error("disk full") : Status();
   };
   const Results results = publish();
-  for (const auto& result : results) {
-    EXPECT_FAILS(*result, Code::kIo, "disk full");
-  }
+  expect_all_fail(results, Code::kIo, "disk full");
   EXPECT_TRUE(objects_of(*store, kPartPrefix).empty()) << "what the others had put is taken back";
   EXPECT_EQ(head_of(store), 0);
   hooked->before_put = nullptr;
@@ -314,9 +308,7 @@ TEST_F(RanksTest, ACommitThatFailsIsHeardByAll) {
   options.hook_before_commit.command = "exit 1";
   restart();
   const Results results = publish();
-  for (const auto& result : results) {
-    EXPECT_FAILS(*result, Code::kCancelled, "hook before the commit");
-  }
+  expect_all_fail(results, Code::kCancelled, "hook before the commit");
   EXPECT_EQ(head_of(store), 0);
   options.hook_before_commit.command = "";
   restart();
@@ -327,26 +319,20 @@ TEST_F(RanksTest, BoxesThatOverlapOrLeaveHolesAreRefusedByRank) {
   std::vector<std::optional<Result<PublishReport>>> results(2);
   const TestTensor tensor = make_tensor("t", DType::kBF16, {8, 4}, 1);
   const auto run = [&](const Box& first, const Box& second, DType other = DType::kBF16) {
-    std::vector<std::thread> threads;
     ThreadGroup two(2);
-    for (unsigned rank = 0; rank < 2; ++rank) {
-      threads.emplace_back([&, rank] {
-        PublishOptions own = options;
-        own.ranks = two.ranks(rank);
-        auto publisher = Publisher::open(store, own);
-        const Box& box = rank == 0 ? first : second;
-        const DType dtype = rank == 0 ? tensor.dtype : other;
-        std::vector<uint8_t> contents(tensor_size_bytes(dtype, box.extent).value());
-        const PublishTensor piece{{tensor.name, dtype, tensor.shape, contents}, box};
-        results[rank].emplace(publisher->publish({&piece, 1}));
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    in_threads(2, [&](unsigned rank) {
+      PublishOptions own = options;
+      own.ranks = two.ranks(rank);
+      auto publisher = Publisher::open(store, own);
+      const Box& box = rank == 0 ? first : second;
+      const DType dtype = rank == 0 ? tensor.dtype : other;
+      std::vector<uint8_t> contents(tensor_size_bytes(dtype, box.extent).value());
+      const PublishTensor piece{{tensor.name, dtype, tensor.shape, contents}, box};
+      results[rank].emplace(publisher->publish({&piece, 1}));
+    });
   };
   const auto expect_refused = [&](const auto&... phrases) {
-    for (const auto& result : results) {
-      EXPECT_FAILS(*result, Code::kInvalidArgument, "tensor \"t\"", phrases...);
-    }
+    expect_all_fail(results, Code::kInvalidArgument, "tensor \"t\"", phrases...);
     EXPECT_EQ(head_of(store), std::nullopt);
   };
   run({{0, 0}, {5, 4}}, {{4, 0}, {4, 4}});
@@ -362,10 +348,8 @@ TEST_F(RanksTest, DifferentStepsAreRefused) {
   expect_version(0, publish(), true);
   model.step();
   steps = {4, 4, 3, 4};
-  for (const auto& result : publish()) {
-    EXPECT_FAILS(*result, Code::kInvalidArgument, "rank 0 is at \"step 4, begin\"",
-                 "rank 2 at \"step 3, begin\"");
-  }
+  expect_all_fail(publish(), Code::kInvalidArgument, "rank 0 is at \"step 4, begin\"",
+                  "rank 2 at \"step 3, begin\"");
   EXPECT_EQ(head_of(store), 0);
   steps = {5, 5, 5, 5};
   expect_version(1, publish());
@@ -390,23 +374,17 @@ TEST_F(RanksTest, RanksThatFallOutOfStepFindEachOtherAgain) {
     publishers[rank].emplace(Publisher::open(store, own).value());
   }
   Results again(kWorld);
-  std::vector<std::thread> threads;
-  for (unsigned rank = 0; rank < kWorld; ++rank) {
-    threads.emplace_back([&, rank] {
-      const Shard shard(model, rank, kWorld);
-      if (rank == 2) {
-        const auto failed = publishers[rank]->publish(shard.views());
-        EXPECT_FAILS(failed, Code::kUnavailable, "connection reset");
-      }
-      again[rank].emplace(publishers[rank]->publish(shard.views()));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  in_threads(kWorld, [&](unsigned rank) {
+    const Shard shard(model, rank, kWorld);
+    if (rank == 2) {
+      const auto failed = publishers[rank]->publish(shard.views());
+      EXPECT_FAILS(failed, kUnavailable, "connection reset");
+    }
+    again[rank].emplace(publishers[rank]->publish(shard.views()));
+  });
   EXPECT_EQ(head_of(store), 1) << "rank 0 had all reports";
-  for (const auto& result : again) {
-    EXPECT_FAILS(*result, Code::kInvalidArgument, "rank 0 is at \"outcome of the delta\"",
-                 "rank 2 at \"begin\"");
-  }
+  expect_all_fail(again, Code::kInvalidArgument, "rank 0 is at \"outcome of the delta\"",
+                  "rank 2 at \"begin\"");
   EXPECT_TRUE(holds(store, 0, first));
   EXPECT_TRUE(holds(store, 1, model));
   model.step();
@@ -424,19 +402,15 @@ TEST_F(RanksTest, AnotherRunOrAnotherVersionIsRefused) {
   own.ranks = group->ranks(2);
   publishers[2].emplace(Publisher::open(other, own).value());
   model.step();
-  for (const auto& result : publish()) {
-    EXPECT_FAILS(*result, Code::kBaseMismatch, "rank 2 finds run", "rank 0 publishes to run");
-  }
+  expect_all_fail(publish(), Code::kBaseMismatch, "rank 2 finds run", "rank 0 publishes to run");
   EXPECT_EQ(head_of(store), 1);
   // A rank that has seen a version which the store has lost since.
   restart();
   own.ranks = group->ranks(2);
   publishers[2].emplace(Publisher::open(store, own).value());
   ASSERT_TRUE(store->remove(manifest_name(1)).ok());
-  for (const auto& result : publish()) {
-    EXPECT_FAILS(*result, Code::kBaseMismatch, "rank 2 is at version 1",
-                 "rank 0 publishes upon version 0");
-  }
+  expect_all_fail(publish(), Code::kBaseMismatch, "rank 2 is at version 1",
+                  "rank 0 publishes upon version 0");
   EXPECT_EQ(head_of(store), 0);
 }
 
@@ -458,9 +432,7 @@ TEST_F(RanksTest, OnlyRankZeroNeedsTheKeyAndBoxesAreChecked) {
     if (name.ends_with("rank-2.boxes")) text[text.size() / 2] ^= 1;
     return text;
   };
-  for (const auto& result : publish()) {
-    EXPECT_FAILS(*result, Code::kCorruption, "rank-2.boxes", "sha-256 of block 0");
-  }
+  expect_all_fail(publish(), Code::kCorruption, "rank-2.boxes", "sha-256 of block 0");
   EXPECT_EQ(head_of(store), std::nullopt);
   hooked->rewrite = nullptr;
   expect_version(0, publish(), true);
@@ -476,7 +448,7 @@ TEST_F(RanksTest, TensorsThatCannotBePublishedAreHeardOfByAll) {
     spoil = bad;
     const Results results = publish();
     for (unsigned rank = 0; rank < kWorld; ++rank) {
-      EXPECT_FAILS(*results[rank], Code::kInvalidArgument, "not the name of a tensor") << rank;
+      EXPECT_FAILS(*results[rank], kInvalidArgument, "not the name of a tensor") << rank;
     }
     spoil.reset();
   }
@@ -489,9 +461,7 @@ TEST_F(RanksTest, AfterAConflictTheyGoOnFromTheOthersVersion) {
   model.step();
   ASSERT_TRUE(other->publish(model.views()).ok());
   model.step();
-  for (const auto& result : publish()) {
-    EXPECT_FAILS(*result, Code::kConflict, "version 1", process_name());
-  }
+  expect_all_fail(publish(), Code::kConflict, "version 1", process_name());
   expect_version(2, publish());
   // Also when the other comes in between.
   auto* hooked = static_cast<HookedStore*>(store.get());

@@ -69,7 +69,7 @@ TEST_P(PublisherSchemaTest, RefusesAnotherModel) {
   change_schema();
   const auto objects = objects_of(*store, "full/");
   for (int i = 0; i < 2; ++i) {
-    EXPECT_FAILS(publisher.publish(model), Code::kInvalidArgument, "1 tensor added (\"head\")",
+    EXPECT_FAILS(publisher.publish(model), kInvalidArgument, "1 tensor added (\"head\")",
                  "1 removed (\"embed\")", "2 with another shape or dtype",
                  "\"norm\": F32 [32], was F32 [64]", "\"scale\": F16 [], was F32 []",
                  "schema_change");
@@ -118,7 +118,7 @@ TEST_P(PublisherSchemaTest, NamesAFewOfMany) {
   for (int i = 0; i < 38; ++i) {
     model.tensors.push_back(make_tensor("t" + std::to_string(i), DType::kBF16, {2}, uint64_t(i)));
   }
-  EXPECT_FAILS(publisher.publish(model), Code::kInvalidArgument,
+  EXPECT_FAILS(publisher.publish(model), kInvalidArgument,
                "38 tensors added (\"t0\", \"t1\", \"t10\", ...)", "6 removed");
 }
 

@@ -61,8 +61,7 @@ class PublisherSourceTest : public ::testing::Test {
     for (auto& tensor : model.tensors) tensor.bytes[tensor.bytes.size() / 2] ^= 0x55;
   }
   void publish(Publisher* publisher) {
-    const auto report = must(publisher->publish(model.views()));
-    EXPECT_TRUE(holds(store, report.version, model));
+    EXPECT_TRUE(holds(store, must(publisher->publish(model.views())).version, model));
   }
   // The whole chain decodes.
   void check() {
@@ -75,8 +74,7 @@ class PublisherSourceTest : public ::testing::Test {
 TEST_F(PublisherSourceTest, TensorsThatChangeWhileAVersionIsStoredWhole) {
   Publisher publisher = open();
   meddle_at("full/", [&] { spoil(); });
-  const auto failed = publisher.publish(model.views());
-  EXPECT_FAILS(failed, Code::kIo, "changed while it was read");
+  EXPECT_FAILS(publisher.publish(model.views()), kIo, "changed while it was read");
   EXPECT_EQ(head_of(store), std::nullopt);
   EXPECT_TRUE(objects_of(*store, "full/").empty());
   publish(&publisher);
@@ -137,8 +135,7 @@ TEST_F(PublisherSourceTest, TensorsThatAreSomethingElseWhenTheAnchorIsDue) {
   publish(&publisher);
   model.step();
   meddle_at("manifests/", [&] { spoil(); });
-  const auto report = must(publisher.publish(model.views()));
-  EXPECT_FALSE(report.anchored);
+  EXPECT_FALSE(must(publisher.publish(model.views())).anchored);
   check();
 }
 
@@ -168,8 +165,7 @@ class CheckpointSourceTest : public PublisherSourceTest {
     EXPECT_EQ(head_of(store), before);
   }
   void publish_file(Publisher* publisher) {
-    const auto report = must(publisher->publish_checkpoint(file));
-    EXPECT_TRUE(holds(store, report.version, model));
+    EXPECT_TRUE(holds(store, must(publisher->publish_checkpoint(file)).version, model));
   }
 };
 
@@ -230,8 +226,7 @@ TEST_F(CheckpointSourceTest, SideFilesThatChange) {
   folder.put("config.json", "{\"a\": 1}\n");
   Publisher publisher = open();
   meddle_at("full/", [&] { folder.put("config.json", "{\"a\": 2, \"b\": 3}\n"); });
-  const auto failed = publisher.publish_checkpoint(folder.path());
-  EXPECT_FAILS(failed, Code::kIo, "config.json");
+  EXPECT_FAILS(publisher.publish_checkpoint(folder.path()), kIo, "config.json");
   EXPECT_EQ(head_of(store), std::nullopt);
   must(publisher.publish_checkpoint(folder.path()));
 }
@@ -270,7 +265,7 @@ TEST_F(CheckpointSourceTest, AWriterThatNeverStops) {
       const auto report = publisher.publish(tensors);
       if (!report.ok()) {  // only cut tensors are read twice
         EXPECT_TRUE(cut);
-        EXPECT_FAILS(report, Code::kIo, "changed while it was read");
+        EXPECT_FAILS(report, kIo, "changed while it was read");
       }
     }
     stop = true;

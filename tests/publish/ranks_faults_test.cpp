@@ -155,15 +155,11 @@ class Trainer {
 
   std::vector<Result<PublishReport>> publish(const Model& model) {
     std::vector<std::optional<Result<PublishReport>>> results(kWorld);
-    std::vector<std::thread> threads;
-    for (unsigned rank = 0; rank < kWorld; ++rank) {
-      threads.emplace_back([&, rank] {
-        const Shard shard(model, rank, kWorld);
-        results[rank].emplace(publishers_[rank].publish(shard.views()));
-        if (calls_[rank]->ended()) group_->leave(rank);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    in_threads(kWorld, [&](unsigned rank) {
+      const Shard shard(model, rank, kWorld);
+      results[rank].emplace(publishers_[rank].publish(shard.views()));
+      if (calls_[rank]->ended()) group_->leave(rank);
+    });
     std::vector<Result<PublishReport>> all;
     for (auto& result : results) all.push_back(std::move(*result));
     return all;

@@ -127,7 +127,7 @@ TEST_F(HeartbeatWriterTest, WhoLosesHisNameMovesAside) {
 }
 
 TEST_F(HeartbeatWriterTest, WhatCannotBeReadIsReplaced) {
-  ASSERT_TRUE(store->put(heartbeat_object("rollout"), MemoryBody(std::string_view("{}"))).ok());
+  ASSERT_TRUE(store->put(heartbeat_object("rollout"), MemoryBody("{}")).ok());
   HeartbeatWriter writer(store, "rollout", "id-a");
   ASSERT_TRUE(writer.write(fetching(5), now).ok());
   EXPECT_EQ(read_heartbeat(*store, "rollout")->lease->to, 5U);

@@ -10,6 +10,7 @@
 #include "base/process.h"
 #include "chain/keys.h"
 #include "deltawire/replica.h"
+#include "replica/local_file.h"
 #include "replica/local_state.h"
 #include "store/directory_store.h"
 #include "store/forwarding_store.h"
@@ -35,6 +36,10 @@ class ReplicaErrorsTest : public ::testing::Test {
       chain_.publish_delta(tensors_, "auto", num_files);
     }
   }
+  void publish_and_pull(size_t count, std::optional<uint64_t> version = {}) {
+    publish(count);
+    must(pull(version));
+  }
   fs::path local() const { return folder_.path() / "local"; }
   fs::path weights() const { return local() / "model.safetensors"; }
   fs::path object(const PartRef& part) const { return folder_.path() / "store" / part.name; }
@@ -59,22 +64,7 @@ class ReplicaErrorsTest : public ::testing::Test {
     EXPECT_TRUE(is_identical(weights(), chain_.checkpoint(version) / "model.safetensors"));
   }
 
-  // Flips a bit of a tensor of the local file.
-  void edit(const std::string& tensor) const {
-    uint64_t offset = 0;
-    {
-      const auto checkpoint = Checkpoint::open(weights());
-      offset = checkpoint->find(tensor)->offset;
-    }
-    flip(weights(), offset + 5);
-  }
-  static void flip(const fs::path& path, uint64_t offset) {
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(std::streamoff(offset));
-    const int byte = file.get();
-    file.seekp(std::streamoff(offset));
-    file.put(char(byte ^ 1));
-  }
+  void edit(const std::string& tensor) const { edit_tensor(weights(), tensor); }
   // As if the disk had lied: the file has changed, and nothing shows it.
   void hide_edit() const {
     const fs::path file = local() / ".deltawire/state.json";
@@ -98,7 +88,7 @@ TEST_F(ReplicaErrorsTest, ADamagedStateIsFoundOutAgainFromTheFiles) {
     ASSERT_TRUE(pull(1).ok());
     const ReplicaState before = *read_replica_state(local());
     std::ofstream(state, std::ios::trunc) << damage;
-    EXPECT_FAILS(pull({}, options(false)), Code::kBaseMismatch, "state.json");
+    EXPECT_FAILS(pull({}, options(false)), kBaseMismatch, "state.json");
     EXPECT_TRUE(is_identical(weights(), chain_.checkpoint(1) / "model.safetensors"));
     // At the same version nothing is fetched, and the state is what it was.
     const auto same = must(pull(1));
@@ -120,8 +110,7 @@ TEST_F(ReplicaErrorsTest, ADamagedStateIsFoundOutAgainFromTheFiles) {
 }
 
 TEST_F(ReplicaErrorsTest, ADamagedStateOfDamagedFilesIsRepairedFromAWholeVersion) {
-  publish(2);
-  ASSERT_TRUE(pull(1).ok());
+  publish_and_pull(2, 1);
   edit("still");
   std::ofstream(local() / ".deltawire/state.json", std::ios::trunc) << "garbage";
   const auto report = must(pull());
@@ -136,7 +125,7 @@ TEST_F(ReplicaErrorsTest, ADamagedStateOfVersionsSideBySideIsFoundOutAgain) {
   how.copy_on_write = CopyOnWrite{};
   ASSERT_TRUE(pull(1, how).ok());
   std::ofstream(local() / ".deltawire/state.json", std::ios::trunc) << "garbage";
-  EXPECT_FAILS(pull(), Code::kInvalidArgument, "copy-on-write");
+  EXPECT_FAILS(pull(), kInvalidArgument, "copy-on-write");
   const auto report = must(pull({}, how));
   EXPECT_TRUE(report.repaired);
   EXPECT_EQ(report.num_hops, 2);
@@ -151,7 +140,7 @@ TEST_F(ReplicaErrorsTest, AHandEditedTensorIsNamedAndRepaired) {
     ASSERT_TRUE(pull(0).ok());
     edit(tensor);
     const std::string edited = read_file(weights());
-    EXPECT_FAILS(pull({}, options(false)), Code::kBaseMismatch, weights().string(),
+    EXPECT_FAILS(pull({}, options(false)), kBaseMismatch, weights().string(),
                  std::string("\"") + tensor + "\"", "expected");
     EXPECT_EQ(read_file(weights()), edited);
     const auto report = must(pull());
@@ -162,18 +151,15 @@ TEST_F(ReplicaErrorsTest, AHandEditedTensorIsNamedAndRepaired) {
 }
 
 TEST_F(ReplicaErrorsTest, AnEditIsFoundWithoutANewVersionToo) {
-  publish(1);
-  ASSERT_TRUE(pull().ok());
+  publish_and_pull(1);
   edit("still");
-  EXPECT_FAILS(pull({}, options(false)), Code::kBaseMismatch, "\"still\"");
-  const auto report = must(pull());
-  EXPECT_TRUE(report.repaired);
+  EXPECT_FAILS(pull({}, options(false)), kBaseMismatch, "\"still\"");
+  EXPECT_TRUE(must(pull()).repaired);
   expect_held(1);
 }
 
 TEST_F(ReplicaErrorsTest, AFileThatWasOnlyTouchedIsFine) {
-  publish(1);
-  ASSERT_TRUE(pull().ok());
+  publish_and_pull(1);
   const std::string bytes = read_file(weights());
   fs::remove(weights());
   std::ofstream(weights(), std::ios::binary) << bytes;
@@ -184,8 +170,7 @@ TEST_F(ReplicaErrorsTest, AFileThatWasOnlyTouchedIsFine) {
 }
 
 TEST_F(ReplicaErrorsTest, SilentDamageIsFoundByVerifying) {
-  publish(1);
-  ASSERT_TRUE(pull().ok());
+  publish_and_pull(1);
   edit("still");
   hide_edit();
   EXPECT_FALSE(pull()->changed);
@@ -198,11 +183,10 @@ TEST_F(ReplicaErrorsTest, SilentDamageIsFoundByVerifying) {
 
 // Without verifying, a tensor that the next version patches is hashed all the same.
 TEST_F(ReplicaErrorsTest, SilentDamageOfAPatchedTensorIsFoundAnyway) {
-  publish(1);
-  ASSERT_TRUE(pull(0).ok());
+  publish_and_pull(1, 0);
   edit("z");
   hide_edit();
-  EXPECT_FAILS(pull({}, options(false)), Code::kBaseMismatch, "\"z\"");
+  EXPECT_FAILS(pull({}, options(false)), kBaseMismatch, "\"z\"");
   ASSERT_TRUE(pull().ok());
   expect_held(1);
 }
@@ -220,20 +204,17 @@ TEST_F(ReplicaErrorsTest, AFileThatIsMissingCutShortOrAnotherIsRepaired) {
     fs::remove_all(local());
     ASSERT_TRUE(pull(0).ok());
     damage();
-    EXPECT_FAILS(pull({}, options(false)), Code::kBaseMismatch, "model.safetensors");
-    const auto report = must(pull());
-    EXPECT_TRUE(report.repaired);
+    EXPECT_FAILS(pull({}, options(false)), kBaseMismatch, "model.safetensors");
+    EXPECT_TRUE(must(pull()).repaired);
     expect_held(1);
   }
 }
 
 TEST_F(ReplicaErrorsTest, AnotherRunIsNeverRepaired) {
-  publish(1);
-  ASSERT_TRUE(pull().ok());
+  publish_and_pull(1);
   TestChain other(std::make_shared<MemoryStore>("other"));
   other.publish_full(tensors_);
-  EXPECT_FAILS(pull_from(other.store()), Code::kBaseMismatch, chain_.chain().run(),
-               other.chain().run());
+  EXPECT_FAILS(pull_from(other.store()), kBaseMismatch, chain_.chain().run(), other.chain().run());
   expect_held(1);
 }
 
@@ -241,101 +222,91 @@ TEST_F(ReplicaErrorsTest, AFolderOfOtherFilesIsLeftAlone) {
   publish(0);
   fs::create_directories(local());
   std::ofstream(local() / "model.safetensors") << "precious";
-  EXPECT_FAILS(pull(), Code::kInvalidArgument, "model.safetensors", "not a replica");
+  EXPECT_FAILS(pull(), kInvalidArgument, "model.safetensors", "not a replica");
   EXPECT_EQ(read_file(weights()), "precious");
   EXPECT_FALSE(fs::exists(local() / ".deltawire"));
 }
 
 TEST_F(ReplicaErrorsTest, AStateThatCannotBeReadIsNamed) {
-  publish(0);
-  ASSERT_TRUE(pull().ok());
+  publish_and_pull(0);
   std::ofstream(local() / ".deltawire/state.json") << "{\"format\":\"replica/1\"}";
-  EXPECT_FAILS(read_replica_state(local()), Code::kCorruption, "state.json");
+  EXPECT_FAILS(read_replica_state(local()), kCorruption, "state.json");
   std::ofstream(local() / ".deltawire/state.json") << "{\"format\":\"replica/9\"}";
-  EXPECT_FAILS(pull(), Code::kUnsupported, "replica/9");
-  EXPECT_FAILS(read_replica_state(folder_.path()), Code::kNotFound, "not a replica");
+  EXPECT_FAILS(pull(), kUnsupported, "replica/9");
+  EXPECT_FAILS(read_replica_state(folder_.path()), kNotFound, "not a replica");
 }
 
 TEST_F(ReplicaErrorsTest, AJournalThatCannotBeReadLeadsToARepair) {
-  publish(1);
-  ASSERT_TRUE(pull(0).ok());
+  publish_and_pull(1, 0);
   fs::create_directories(local() / ".deltawire/journal");
   std::ofstream(local() / ".deltawire/journal/record.json") << "{}";
-  EXPECT_FAILS(pull({}, options(false)), Code::kBaseMismatch, "record.json");
-  const auto report = must(pull());
-  EXPECT_TRUE(report.repaired);
+  EXPECT_FAILS(pull({}, options(false)), kBaseMismatch, "record.json");
+  EXPECT_TRUE(must(pull()).repaired);
   expect_held(1);
   EXPECT_FALSE(fs::exists(local() / ".deltawire/journal"));
 }
 
 TEST_F(ReplicaErrorsTest, OnlyOneProcessAtATime) {
   publish(0);
-  must(Replica::open(chain_.store(), local(), options()));
+  const Replica first = must(Replica::open(chain_.store(), local(), options()));
   const auto second = Replica::open(chain_.store(), local(), options());
-  EXPECT_FAILS(second, Code::kConflict, local().string(), process_name());
+  EXPECT_FAILS(second, kConflict, local().string(), process_name());
 }
 
 TEST_F(ReplicaErrorsTest, InPlaceAndCopyOnWriteDoNotShareAFolder) {
-  publish(0);
-  ASSERT_TRUE(pull().ok());
+  publish_and_pull(0);
   ReplicaOptions how = options();
   how.copy_on_write = CopyOnWrite{};
-  EXPECT_FAILS(pull({}, how), Code::kInvalidArgument, "in place");
+  EXPECT_FAILS(pull({}, how), kInvalidArgument, "in place");
 }
 
 // ---- the chain
 
 TEST_F(ReplicaErrorsTest, VersionsThatAreNotThere) {
-  EXPECT_FAILS(pull(), Code::kNotFound, "nothing was published");
+  EXPECT_FAILS(pull(), kNotFound, "nothing was published");
   publish(1);
-  EXPECT_FAILS(pull(7), Code::kNotFound, "no version 7");
+  EXPECT_FAILS(pull(7), kNotFound, "no version 7");
   TempFolder empty;
-  EXPECT_FAILS(pull_from(std::make_shared<DirectoryStore>(empty.path())), Code::kNotFound,
-               "no run");
+  EXPECT_FAILS(pull_from(std::make_shared<DirectoryStore>(empty.path())), kNotFound, "no run");
 }
 
 TEST_F(ReplicaErrorsTest, APrunedChainIsCaughtUpFromAnAnchor) {
-  publish(4);
-  ASSERT_TRUE(pull(1).ok());
+  publish_and_pull(4, 1);
   for (const uint64_t version : {0, 1, 2}) {
     ASSERT_TRUE(chain_.store()->remove(manifest_name(version)).ok());
   }
-  EXPECT_FAILS(pull(), Code::kNotFound);
+  EXPECT_FAILS(pull(), kNotFound);
   expect_held(1);
   chain_.add_anchor(3);
-  const auto report = must(pull());
-  EXPECT_FALSE(report.repaired);
+  EXPECT_FALSE(must(pull()).repaired);
   expect_held(4);
 }
 
 TEST_F(ReplicaErrorsTest, AHistoryThatWasRewrittenIsNotContinued) {
-  publish(2);
-  ASSERT_TRUE(pull(1).ok());
+  publish_and_pull(2, 1);
   const fs::path file = local() / ".deltawire/state.json";
   LocalState state = **read_local_state(file);
   state.replica.manifest = std::string(64, 'a');
   ASSERT_TRUE(write_local_state(file, state).ok());
-  EXPECT_FAILS(pull(), Code::kCorruption, "manifest", "another history");
-  EXPECT_FAILS(pull(2, options(false)), Code::kBaseMismatch, "manifest");
-  const auto report = must(pull(2));
-  EXPECT_TRUE(report.repaired);
+  EXPECT_FAILS(pull(), kCorruption, "manifest", "another history");
+  EXPECT_FAILS(pull(2, options(false)), kBaseMismatch, "manifest");
+  EXPECT_TRUE(must(pull(2)).repaired);
   expect_held(2);
 }
 
 TEST_F(ReplicaErrorsTest, PartsThatAreCutShortFlippedOrMissing) {
-  publish(1);
-  ASSERT_TRUE(pull(0).ok());
+  publish_and_pull(1, 0);
   const PartRef& part = chain_.record(1).manifest.parts[0];
   const std::string good = read_file(object(part));
   fs::resize_file(object(part), good.size() - 1);
-  EXPECT_FAILS(pull(), Code::kCorruption, part.name);
+  EXPECT_FAILS(pull(), kCorruption, part.name);
   expect_held(0);
   std::ofstream(object(part), std::ios::binary) << good;
-  flip(object(part), good.size() / 2);
-  EXPECT_FAILS(pull(), Code::kCorruption, part.name, "sha-256");
+  flip_bit(object(part), good.size() / 2);
+  EXPECT_FAILS(pull(), kCorruption, part.name, "sha-256");
   expect_held(0);
   fs::remove(object(part));
-  EXPECT_FAILS(pull(), Code::kNotFound, part.name);
+  EXPECT_FAILS(pull(), kNotFound, part.name);
   expect_held(0);
   std::ofstream(object(part), std::ios::binary) << good;
   ASSERT_TRUE(pull().ok());
@@ -351,13 +322,13 @@ TEST_F(ReplicaErrorsTest, BadPartsAreGoneAroundByAMergedDeltaOrAnAnchor) {
     if (missing) {
       fs::remove(object(part));
     } else {
-      flip(object(part), part.size_bytes / 2);
+      flip_bit(object(part), part.size_bytes / 2);
     }
     fs::remove_all(local());
     // The merged delta is the cheapest from version 1; from version 2 only an anchor will do.
     ASSERT_TRUE(pull(2).ok());
     const Code code = missing ? Code::kNotFound : Code::kCorruption;
-    EXPECT_FAILS(pull({}, options(false)), code, part.name);
+    EXPECT_TRUE(is_failure(pull({}, options(false)), code, part.name));
     expect_held(2);
     const auto report = must(pull());
     EXPECT_TRUE(report.repaired);
@@ -368,10 +339,10 @@ TEST_F(ReplicaErrorsTest, BadPartsAreGoneAroundByAMergedDeltaOrAnAnchor) {
   // The merged delta is bad too: nothing leads to version 3, and the first one is named.
   const auto hops = list_hops(chain_.chain(), 0, 3, 4);
   const PartRef merged = read_hop(chain_.chain(), hops->at(0))->parts[0];
-  flip(object(merged), merged.size_bytes / 2);
+  flip_bit(object(merged), merged.size_bytes / 2);
   fs::remove_all(local());
   ASSERT_TRUE(pull(2).ok());
-  EXPECT_FAILS(pull(), Code::kNotFound, part.name);
+  EXPECT_FAILS(pull(), kNotFound, part.name);
   expect_held(2);
   chain_.add_anchor(3);
   ASSERT_TRUE(pull().ok());
@@ -404,8 +375,7 @@ class FlakyStore final : public ForwardingStore {
 };
 
 TEST_F(ReplicaErrorsTest, APartIsFetchedOnceMoreBeforeItIsAnError) {
-  publish(1);
-  ASSERT_TRUE(pull(0).ok());
+  publish_and_pull(1, 0);
   const auto store =
       std::make_shared<FlakyStore>(chain_.store(), chain_.record(1).manifest.parts[0].name);
   must(pull_from(store));
@@ -413,75 +383,61 @@ TEST_F(ReplicaErrorsTest, APartIsFetchedOnceMoreBeforeItIsAnError) {
   expect_held(1);
 }
 
-// The publisher signs for parts that do not lead to what its manifest says.
-TEST_F(ReplicaErrorsTest, PartsThatLeadElsewhereAreNotApplied) {
-  publish(1);
-  ASSERT_TRUE(pull(1).ok());
-  change(&tensors_[0], 0.1, 77);
-  chain_.tamper = [](Manifest* m) {
+// A publisher that lies: about what its parts lead to, about itself, about sizes.
+TEST_F(ReplicaErrorsTest, ManifestsThatDoNotAddUpAreNotApplied) {
+  struct Lie {
+    std::function<void(Manifest*)> tell;
+    std::vector<const char*> phrases;
+  };
+  const auto other_digest = [](Manifest* m) {
     m->digests[0].bytes[3] ^= 1;
     Schema schema{
         {{"a", DType::kBF16, {50, 20}}, {"still", DType::kF32, {300}}, {"z", DType::kBF16, {400}}}};
     m->state = state_digest(states_of(schema, *m).value());
   };
-  chain_.publish_delta(tensors_);
-  const std::string part = chain_.record(2).manifest.parts[0].name;
-  EXPECT_FAILS(pull(), Code::kCorruption, part, "\"a\"", "expected");
-  expect_held(1);
-}
-
-TEST_F(ReplicaErrorsTest, AManifestMustAgreeWithItself) {
-  publish(0);
-  ASSERT_TRUE(pull().ok());
-  chain_.tamper = [](Manifest* m) { m->state.bytes[0] ^= 1; };
-  change(&tensors_[0], 0.1, 77);
-  chain_.publish_delta(tensors_);
-  EXPECT_FAILS(pull(), Code::kCorruption, "version 1", "state digest");
-  expect_held(0);
-}
-
-TEST_F(ReplicaErrorsTest, SizesAreBoundedByTheModel) {
-  publish(0);
-  ASSERT_TRUE(pull().ok());
-  chain_.tamper = [](Manifest* m) {
+  const auto huge_part = [](Manifest* m) {
     m->chain_bytes += (uint64_t{1} << 40) - m->parts[0].size_bytes;
     m->parts[0].size_bytes = uint64_t{1} << 40;
   };
-  change(&tensors_[0], 0.1, 77);
-  chain_.publish_delta(tensors_);
-  EXPECT_FAILS(pull(), Code::kCorruption, "version 1", "at most");
-  expect_held(0);
+  const Lie lies[] = {
+      {other_digest, {"parts/0000000002-", "\"a\"", "expected"}},
+      {[](Manifest* m) { m->state.bytes[0] ^= 1; }, {"version 2", "state digest"}},
+      {huge_part, {"version 2", "at most"}},
+  };
+  publish_and_pull(1);
+  for (const Lie& lie : lies) {
+    chain_.tamper = lie.tell;
+    change(&tensors_[0], 0.1, 77);
+    chain_.publish_delta(tensors_);
+    const auto report = pull();
+    for (const char* phrase : lie.phrases) EXPECT_FAILS(report, kCorruption, phrase);
+    expect_held(1);
+    chain_.lose_after(1);
+  }
 }
 
 TEST_F(ReplicaErrorsTest, NamesFromTheStoreStayInTheFolder) {
-  for (const std::string name : {"sub/config.json", "v0000000001", "current"}) {
+  const auto expect_refused = [&](std::function<void(Manifest*)> tamper, const std::string& named) {
     TestChain chain(std::make_shared<MemoryStore>("hostile"));
-    chain.tamper = [&](Manifest* m) {
+    chain.tamper = std::move(tamper);
+    chain.publish_full(tensors_);
+    EXPECT_FAILS(pull_from(chain.store()), kCorruption, named) << named;
+    fs::remove_all(local());
+  };
+  for (const std::string name : {"sub/config.json", "v0000000001", "current"}) {
+    const auto add_part = [&](Manifest* m) {
       m->parts.push_back(m->parts.front());
       m->parts.back().name = "full/0000000000-abc/" + name;
       m->chain_bytes *= 2;
     };
-    chain.publish_full(tensors_);
-    const auto report = pull_from(chain.store());
-    EXPECT_FAILS(report, Code::kCorruption, name) << name;
-    fs::remove_all(local());
+    expect_refused(add_part, name);
   }
   for (const std::string name :
        {"../config.json", "v0000000001", "current", ".deltawire", "a/b", "model.safetensors"}) {
-    TestChain chain(std::make_shared<MemoryStore>("hostile"));
-    chain.tamper = [&](Manifest* m) { m->files[0].name = name; };
-    chain.publish_full(tensors_);
-    const auto report = pull_from(chain.store());
-    EXPECT_FAILS(report, Code::kCorruption, name) << name;
-    fs::remove_all(local());
+    expect_refused([&](Manifest* m) { m->files[0].name = name; }, name);
   }
   for (const std::string attempt : {"../../etc", "0000000001-ab", "0000000000-ab/c", "", "x"}) {
-    TestChain chain(std::make_shared<MemoryStore>("hostile"));
-    chain.tamper = [&](Manifest* m) { m->files[0].attempt = attempt; };
-    chain.publish_full(tensors_);
-    const auto report = pull_from(chain.store());
-    EXPECT_FAILS(report, Code::kCorruption, "config.json") << attempt;
-    fs::remove_all(local());
+    expect_refused([&](Manifest* m) { m->files[0].attempt = attempt; }, "config.json");
   }
 }
 
@@ -491,7 +447,7 @@ TEST_F(ReplicaErrorsTest, UnsignedRecordsAreRefusedWhereAKeyIsTrusted) {
   ASSERT_TRUE(make_key_files(key).ok());
   ReplicaOptions how = options();
   how.accept.trust = key.string() + ".pub";
-  EXPECT_FAILS(pull({}, how), Code::kCorruption, "sign");
+  EXPECT_FAILS(pull({}, how), kCorruption, "sign");
 }
 
 // ---- the disk
@@ -512,13 +468,12 @@ void in_child(const std::function<void()>& body) {
 // A disk that ends early: files may not grow past a limit that the checkpoint already has.
 TEST_F(ReplicaErrorsTest, AFullDiskLeavesTheCheckpointAlone) {
   tensors_[0] = make_tensor("a", DType::kBF16, {5000, 20}, 1);
-  publish(1);
-  ASSERT_TRUE(pull(0).ok());
+  publish_and_pull(1, 0);
   in_child([&] {
     ::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{8000, 8000};
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
-    EXPECT_FAILS(pull(), Code::kIo, local().string());
+    EXPECT_FAILS(pull(), kIo, local().string());
   });
   expect_held(0);
   EXPECT_FALSE(fs::exists(local() / ".deltawire/work"));
@@ -527,8 +482,7 @@ TEST_F(ReplicaErrorsTest, AFullDiskLeavesTheCheckpointAlone) {
 }
 
 TEST_F(ReplicaErrorsTest, AReadOnlyDiskIsNamed) {
-  publish(1);
-  ASSERT_TRUE(pull(0).ok());
+  publish_and_pull(1, 0);
   ASSERT_EQ(::chmod(folder_.path().c_str(), 0755), 0);
   const auto as_stranger = [&](const fs::path& where) {
     in_child([&] {
@@ -539,7 +493,7 @@ TEST_F(ReplicaErrorsTest, AReadOnlyDiskIsNamed) {
         ASSERT_EQ(::setuid(65534), 0);
       }
       auto replica = Replica::open(chain_.store(), where, options());
-      EXPECT_FAILS(replica, Code::kIo, where.string());
+      EXPECT_FAILS(replica, kIo, where.string());
     });
   };
   if (::geteuid() != 0) {
@@ -549,6 +503,87 @@ TEST_F(ReplicaErrorsTest, AReadOnlyDiskIsNamed) {
   as_stranger(local());
   as_stranger(folder_.path() / "new");
   expect_held(0);
+}
+
+// ---- Local files that another process cuts short while a replica works on them: mended or an
+// error, never a fatal signal, and nothing is taken for a version that is not.
+
+// Calls `act` once, before a part is read.
+class ActingStore final : public ForwardingStore {
+ public:
+  using ForwardingStore::ForwardingStore;
+  Status download(std::string_view name, uint64_t size, Sink* sink) override {
+    if (name.starts_with("parts/")) {
+      const std::lock_guard lock(mutex_);
+      if (auto act = std::exchange(act_, nullptr)) act();
+    }
+    return inner().download(name, size, sink);
+  }
+  std::function<void()> act_;
+
+ private:
+  std::mutex mutex_;
+};
+
+class ReplicaCutFilesTest : public ::testing::Test {
+ protected:
+  ReplicaCutFilesTest() : chain_(store_) {
+    tensors_ = {make_tensor("a", DType::kBF16, {500, 64}, 1),
+                make_tensor("z", DType::kBF16, {500, 64}, 3)};
+    chain_.publish_full(tensors_);
+    for (TestTensor& tensor : tensors_) change(&tensor, 0.1, 10);
+    chain_.publish_delta(tensors_);
+  }
+  fs::path local() const { return folder_.path() / "local"; }
+  fs::path weights() const { return local() / "model.safetensors"; }
+  Result<Replica> open() {
+    return Replica::open(store_, local(), {.limits = {.threads = 2}, .heartbeat = false});
+  }
+  void cut() { fs::resize_file(weights(), 2000); }
+  // Whatever it was, the next pull makes it good.
+  void expect_mended() {
+    auto replica = must(open());
+    must(replica.pull());
+    EXPECT_EQ(read_replica_state(local())->version, 1);
+    EXPECT_TRUE(is_identical(weights(), chain_.checkpoint(1) / "model.safetensors"));
+  }
+
+  TempFolder folder_;
+  std::shared_ptr<ActingStore> store_ =
+      std::make_shared<ActingStore>(std::make_shared<MemoryStore>());
+  TestChain chain_;
+  std::vector<TestTensor> tensors_;
+};
+
+TEST_F(ReplicaCutFilesTest, WhilePartsAreFetched) {
+  {
+    auto replica = open();
+    ASSERT_TRUE(replica.ok() && replica->pull(0).ok());
+    store_->act_ = [&] { cut(); };
+    EXPECT_TRUE(!replica->pull().ok() || is_identical(weights(), chain_.checkpoint(1)));
+  }
+  expect_mended();
+}
+
+TEST_F(ReplicaCutFilesTest, BetweenPrepareAndCommit) {
+  {
+    auto replica = open();
+    ASSERT_TRUE(replica.ok() && replica->pull(0).ok());
+    ASSERT_TRUE(replica->prepare().ok());
+    cut();
+    EXPECT_TRUE(!replica->commit().ok() || is_identical(weights(), chain_.checkpoint(1)));
+  }
+  expect_mended();
+}
+
+TEST_F(ReplicaCutFilesTest, WhileItIsPatched) {
+  auto replica = open();
+  ASSERT_TRUE(replica.ok() && replica->pull(0).ok());
+  auto file = must(PatchedFile::open(weights()));
+  EXPECT_TRUE(file.check_whole().ok());
+  cut();
+  file.bytes()[file.bytes().size() - 1] = 7;
+  EXPECT_FAILS(file.sync(), kIo, weights().string(), "cut short");
 }
 
 }  // namespace

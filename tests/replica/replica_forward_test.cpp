@@ -127,14 +127,13 @@ TYPED_TEST(ReplicaForwardTest, AStoreThatLostVersionsTakesNoReplicaBack) {
   ASSERT_TRUE(this->replica_.pull().ok());
   const auto held = this->states_[5];
   const auto lost = this->lose_after(2);
-  EXPECT_FAILS(this->replica_.pull(), Code::kNotFound,
+  EXPECT_FAILS(this->replica_.pull(), kNotFound,
                "its newest version is 2, and version 5 is held: the store has lost "
                "versions 3 to 5");
   EXPECT_TRUE(this->replica_.holds(5, held));
   // They come back, and all is well.
   this->chain_.put_back(lost);
-  const auto report = must(this->replica_.pull());
-  EXPECT_FALSE(report.changed);
+  EXPECT_FALSE(must(this->replica_.pull()).changed);
 }
 
 TYPED_TEST(ReplicaForwardTest, AVersionsNumberTakesItBack) {
@@ -145,8 +144,7 @@ TYPED_TEST(ReplicaForwardTest, AVersionsNumberTakesItBack) {
   this->expect(2);
   // From there it goes on by itself.
   this->publish(3, 70);
-  const auto report = must(this->replica_.pull());
-  EXPECT_FALSE(report.repaired);
+  EXPECT_FALSE(must(this->replica_.pull()).repaired);
   this->expect(3);
 }
 
@@ -155,7 +153,7 @@ TYPED_TEST(ReplicaForwardTest, NeitherADamagedReplicaIsTakenBack) {
   ASSERT_TRUE(this->replica_.pull().ok());
   this->lose_after(2);
   this->replica_.damage();
-  EXPECT_FAILS(this->replica_.pull(), Code::kNotFound, "has lost versions 3");
+  EXPECT_FAILS(this->replica_.pull(), kNotFound, "has lost versions 3");
   ASSERT_TRUE(this->replica_.pull(2).ok());
   this->expect(2);
 }
@@ -177,7 +175,7 @@ TYPED_TEST(ReplicaForwardTest, AStoreThatIsEmptySuddenly) {
   ASSERT_TRUE(this->replica_.pull().ok());
   const fs::path store = this->folder_.path() / "store";
   fs::rename(store / "manifests", this->folder_.path() / "manifests");
-  EXPECT_FAILS(this->replica_.pull(), Code::kNotFound,
+  EXPECT_FAILS(this->replica_.pull(), kNotFound,
                "has no version at all, and version 2 is held: the store has lost "
                "versions 0 to 2");
   fs::rename(this->folder_.path() / "manifests", store / "manifests");
@@ -196,14 +194,14 @@ TYPED_TEST(ReplicaForwardTest, AnotherHistoryIsNotGoneOverTo) {
   this->lose_after(2);
   for (const uint64_t last : {4, 5, 7}) {  // the held number, the next one, further on
     this->publish(last, 70);
-    EXPECT_FAILS(this->replica_.pull(), Code::kCorruption, "another history");
+    EXPECT_FAILS(this->replica_.pull(), kCorruption, "another history");
     EXPECT_TRUE(this->replica_.holds(4, held));
   }
   // Neither by way of a repair, nor where the held version's own record was removed.
   this->replica_.damage();
-  EXPECT_FAILS(this->replica_.pull(), Code::kCorruption, "another history");
+  EXPECT_FAILS(this->replica_.pull(), kCorruption, "another history");
   ASSERT_TRUE(this->chain_.store()->remove(manifest_name(4)).ok());
-  EXPECT_FAILS(this->replica_.pull(), Code::kCorruption, "another history");
+  EXPECT_FAILS(this->replica_.pull(), kCorruption, "another history");
   // Asked for by number it is, and says why everything came anew.
   const auto report = this->replica_.pull(7);
   ASSERT_FALSE(report.ok()) << "version 4 is gone, and 7 builds upon it";
@@ -224,10 +222,9 @@ TYPED_TEST(ReplicaForwardTest, AnotherHistoryAskedForByNumber) {
 
 TYPED_TEST(ReplicaForwardTest, OnlyTheRunThatWasAskedFor) {
   this->publish(1);
-  EXPECT_FAILS(this->replica_.pull({}, this->only_run(std::string(32, 'a'))), Code::kBaseMismatch,
+  EXPECT_FAILS(this->replica_.pull({}, this->only_run(std::string(32, 'a'))), kBaseMismatch,
                "the run asked for is aaaa");
-  EXPECT_FAILS(this->replica_.pull({}, this->only_run("seven")), Code::kInvalidArgument,
-               "32 hex digits");
+  EXPECT_FAILS(this->replica_.pull({}, this->only_run("seven")), kInvalidArgument, "32 hex digits");
   ASSERT_TRUE(this->replica_.pull({}, this->only_run(this->chain_.chain().run())).ok());
   this->expect(1);
 }
@@ -235,7 +232,7 @@ TYPED_TEST(ReplicaForwardTest, OnlyTheRunThatWasAskedFor) {
 TYPED_TEST(ReplicaForwardTest, NoneBelowTheVersionThatWasAskedFor) {
   this->publish(2);
   const ReplicaOptions three = this->at_least(3);
-  EXPECT_FAILS(this->replica_.pull({}, three), Code::kNotFound,
+  EXPECT_FAILS(this->replica_.pull({}, three), kNotFound,
                "its newest version is 2, and none below version 3");
   EXPECT_EQ(this->replica_.pull(2, three).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(this->replica_.pull(this->until(2), three).status().code(), Code::kInvalidArgument);

@@ -1,9 +1,12 @@
 // What is recorded as a version was proven to be one, whatever happens to the files between the
 // patch and the record; and nothing but commit() writes files that somebody may be reading.
-
 #include "deltawire/replica.h"
+
+#include "chain/plan.h"
 #include "replica/local_state.h"
+#include "replica/memory_state.h"
 #include "store/directory_store.h"
+#include "store/memory_store.h"
 #include "support/test_chain.h"
 
 namespace deltawire::testing {
@@ -31,6 +34,13 @@ class ReplicaSettleTest : public ::testing::TestWithParam<Step> {
     if (GetParam() == Step::kSwitch) options.copy_on_write = CopyOnWrite{};
     return Replica::open(chain_.store(), folder, options);
   }
+  // It has committed the newest version, and not settled it.
+  Replica committed() {
+    Replica replica = must(open(local()));
+    must(replica.prepare());
+    must(replica.commit());
+    return replica;
+  }
   fs::path checkpoint(const fs::path& folder, uint64_t version) const {
     if (GetParam() != Step::kSwitch) return folder;
     return folder / ("v000000000" + std::to_string(version));
@@ -40,18 +50,7 @@ class ReplicaSettleTest : public ::testing::TestWithParam<Step> {
     return checkpoint(folder, chain_.head()) / "model.safetensors";
   }
   // A bit of the tensor that no version changes.
-  static void edit(const fs::path& file) {
-    uint64_t offset = 0;
-    {
-      const auto opened = Checkpoint::open(file);
-      offset = opened->find("still")->offset;
-    }
-    std::fstream out(file, std::ios::in | std::ios::out | std::ios::binary);
-    out.seekg(std::streamoff(offset));
-    const int byte = out.get();
-    out.seekp(std::streamoff(offset));
-    out.put(char(byte ^ 1));
-  }
+  static void edit(const fs::path& file) { edit_tensor(file, "still"); }
   void expect_head(const fs::path& folder) {
     EXPECT_EQ(read_replica_state(folder)->version, chain_.head());
     EXPECT_FALSE(read_replica_state(folder)->patching_to);
@@ -77,29 +76,23 @@ INSTANTIATE_TEST_SUITE_P(Steps, ReplicaSettleTest,
 
 TEST_P(ReplicaSettleTest, AnEditAfterTheCommitIsNotRecorded) {
   {
-    auto replica = open(local()).value();
-    ASSERT_TRUE(replica.prepare().ok());
-    ASSERT_TRUE(replica.commit().ok());
+    auto replica = committed();
     edit(weights(local()));
-    EXPECT_FAILS(replica.settle(), Code::kBaseMismatch, "model.safetensors", "\"still\"",
+    EXPECT_FAILS(replica.settle(), kBaseMismatch, "model.safetensors", "\"still\"",
                  "then the files were changed");
     EXPECT_FALSE(replica.state() && replica.state()->version == chain_.head());
     // The next step mends it.
-    const auto report = must(replica.pull());
-    EXPECT_TRUE(report.repaired);
+    EXPECT_TRUE(must(replica.pull()).repaired);
   }
   expect_head(local());
 }
 
 TEST_P(ReplicaSettleTest, TheNextProcessFindsItToo) {
   {
-    auto replica = open(local()).value();
-    ASSERT_TRUE(replica.prepare().ok());
-    ASSERT_TRUE(replica.commit().ok());
+    auto replica = committed();
     edit(weights(local()));
   }  // settles, and cannot
-  const auto report = must(open(local())->pull());
-  EXPECT_TRUE(report.repaired);
+  EXPECT_TRUE(must(open(local())->pull()).repaired);
   expect_head(local());
 }
 
@@ -118,9 +111,7 @@ TEST_P(ReplicaSettleTest, AFileThatWasOnlyTouchedIsReadAndRecorded) {
 }
 
 TEST_P(ReplicaSettleTest, AFileThatIsGoneAfterTheCommit) {
-  auto replica = open(local()).value();
-  ASSERT_TRUE(replica.prepare().ok());
-  ASSERT_TRUE(replica.commit().ok());
+  auto replica = committed();
   fs::remove(weights(local()));
   EXPECT_EQ(replica.settle().code(), Code::kBaseMismatch);
   ASSERT_TRUE(replica.pull().ok());
@@ -132,9 +123,7 @@ TEST_P(ReplicaSettleTest, ARecoveryProvesWhatItRecords) {
   for (const bool edited : {false, true}) {
     const fs::path killed = folder_.path() / (edited ? "edited" : "good");
     {
-      auto replica = open(local()).value();
-      ASSERT_TRUE(replica.prepare().ok());
-      ASSERT_TRUE(replica.commit().ok());
+      auto replica = committed();
       fs::rename(local(), killed);  // what it does now does not reach the folder any more
     }
     if (edited) edit(weights(killed));
@@ -177,8 +166,7 @@ TEST_P(ReplicaSettleTest, AFolderThatIsRemovedIsLockedAnew) {
   auto replica = open(local()).value();
   ASSERT_TRUE(replica.pull().ok());
   fs::remove_all(local());
-  const auto report = must(replica.pull());
-  EXPECT_FALSE(report.from);
+  EXPECT_FALSE(must(replica.pull()).from);
   expect_head(local());
   EXPECT_EQ(open(local()).status().code(), Code::kConflict);
 }
@@ -187,11 +175,11 @@ TEST_P(ReplicaSettleTest, AFolderThatIsRemovedAfterPrepareOrCommit) {
   auto replica = open(local()).value();
   ASSERT_TRUE(replica.prepare().ok());
   fs::remove_all(local());
-  EXPECT_FAILS(replica.commit(), Code::kIo, "removed or replaced");
+  EXPECT_FAILS(replica.commit(), kIo, "removed or replaced");
   ASSERT_TRUE(replica.prepare().ok());
   ASSERT_TRUE(replica.commit().ok());
   fs::remove_all(local());
-  EXPECT_FAILS(replica.settle(), Code::kIo, "removed or replaced");
+  EXPECT_FAILS(replica.settle(), kIo, "removed or replaced");
   // Another one has moved in.
   auto other = open(local()).value();
   EXPECT_EQ(replica.pull().status().code(), Code::kConflict);
@@ -215,8 +203,7 @@ TEST_P(ReplicaSettleTest, FilesOfNoVersionAreNotOverwrittenWithoutAState) {
   edit(weights(local()));
   const std::string before = read_file(weights(local()));
   for (const bool repair : {true, false}) {
-    EXPECT_FAILS(open(local(), repair)->pull(), Code::kInvalidArgument, "state.json",
-                 "move them away");
+    EXPECT_FAILS(open(local(), repair)->pull(), kInvalidArgument, "state.json", "move them away");
   }
   EXPECT_EQ(read_file(weights(local())), before);
 }
@@ -233,7 +220,7 @@ TEST_P(CurrentLinkTest, ALinkThatWasMovedOrRemovedIsMended) {
   for (const std::string target : {"", "v0000000000", "nowhere"}) {
     fs::remove(link());
     if (!target.empty()) fs::create_symlink(target, link());
-    EXPECT_FAILS(open(local(), false)->pull(), Code::kBaseMismatch, "current");
+    EXPECT_FAILS(open(local(), false)->pull(), kBaseMismatch, "current");
     auto replica = open(local()).value();
     const auto prepared = must(replica.prepare());
     EXPECT_TRUE(prepared.changed);  // engines may have followed the link
@@ -254,15 +241,14 @@ TEST_P(CurrentLinkTest, ANewVersionMendsItToo) {
   fs::remove(link());
   change(&tensors_[0], 0.1, 20);
   chain_.publish_delta(tensors_);
-  const auto report = must(open(local())->pull());
-  EXPECT_TRUE(report.repaired);
+  EXPECT_TRUE(must(open(local())->pull()).repaired);
   EXPECT_EQ(fs::read_symlink(link()), "v0000000002");
 }
 
 TEST_P(CurrentLinkTest, AFolderInItsPlaceIsLeftAlone) {
   fs::remove(link());
   fs::create_directories(link() / "kept");
-  EXPECT_FAILS(open(local())->pull(), Code::kInvalidArgument, "current", "not a link");
+  EXPECT_FAILS(open(local())->pull(), kInvalidArgument, "current", "not a link");
   EXPECT_TRUE(fs::exists(link() / "kept"));
 }
 
@@ -272,6 +258,149 @@ TEST_P(CurrentLinkTest, AStateThatIsGoneTogetherWithTheLink) {
   must(open(local())->pull());
   EXPECT_EQ(fs::read_symlink(link()), "v0000000001");
   expect_head(local());
+}
+
+// ---- Versions side by side: readers of the old one never see a byte of the new one.
+
+class CopyOnWriteTest : public ::testing::Test {
+ protected:
+  CopyOnWriteTest() : chain_(std::make_shared<MemoryStore>("cow")) {
+    tensors_ = {make_tensor("a", DType::kBF16, {50, 20}, 1),
+                make_tensor("b", DType::kF32, {300}, 2)};
+    chain_.publish_full(tensors_, 2);
+    for (uint64_t i = 0; i < 4; ++i) {
+      change(&tensors_[0], 0.1, 10 + i);
+      chain_.publish_delta(tensors_, "auto", 2);
+    }
+    options_.heartbeat = false;
+    options_.copy_on_write = CopyOnWrite{.keep = 1};
+  }
+  fs::path local() const { return folder_.path() / "local"; }
+  Result<PullReport> pull(std::optional<uint64_t> version = {}) {
+    auto replica = Replica::open(chain_.store(), local(), options_);
+    if (!replica.ok()) return replica.status();
+    return replica->pull(version);
+  }
+
+  TempFolder folder_;
+  TestChain chain_;
+  std::vector<TestTensor> tensors_;
+  ReplicaOptions options_;
+};
+
+TEST_F(CopyOnWriteTest, EveryVersionHasItsFolder) {
+  for (uint64_t version = 0; version <= 4; ++version) {
+    const auto report = must(pull(version));
+    EXPECT_EQ(report.path, local() / ("v000000000" + std::to_string(version)));
+    EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(version)));
+    EXPECT_EQ(fs::read_symlink(local() / "current"), report.path.filename());
+    EXPECT_EQ(read_file(local() / "current/config.json"), "{}\n");
+  }
+  EXPECT_TRUE(is_identical(local() / "v0000000003", chain_.checkpoint(3)));
+  EXPECT_FALSE(fs::exists(local() / "v0000000002"));
+}
+
+TEST_F(CopyOnWriteTest, AReaderKeepsWhatItOpened) {
+  ASSERT_TRUE(pull(0).ok());
+  const auto reader = must(Checkpoint::open(local() / "current"));
+  const std::string before = as_string(reader.find("a")->view.bytes);
+  ASSERT_TRUE(pull(1).ok());
+  ASSERT_TRUE(pull(4).ok());
+  EXPECT_FALSE(fs::exists(local() / "v0000000000"));
+  EXPECT_EQ(as_string(reader.find("a")->view.bytes), before);
+}
+
+TEST_F(CopyOnWriteTest, PrepareLeavesTheLinkAlone) {
+  auto replica = must(Replica::open(chain_.store(), local(), options_));
+  ASSERT_TRUE(replica.pull(1).ok());
+  ASSERT_TRUE(replica.prepare().ok());
+  EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(1)));
+  ASSERT_TRUE(replica.commit().ok());
+  EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(4)));
+}
+
+TEST_F(CopyOnWriteTest, ADamagedVersionIsReplacedUnderItsName) {
+  ASSERT_TRUE(pull().ok());
+  std::ofstream(local() / "current/a-00001.safetensors") << "damage";
+  EXPECT_TRUE(must(pull()).repaired);
+  EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(4)));
+}
+
+TEST_F(CopyOnWriteTest, GoesBackToAVersionThatIsStillThere) {
+  ASSERT_TRUE(pull(3).ok());
+  ASSERT_TRUE(pull(4).ok());
+  must(pull(3));
+  EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(3)));
+  EXPECT_EQ(fs::read_symlink(local() / "current"), "v0000000003");
+}
+
+TEST_F(CopyOnWriteTest, TensorsMayComeAndGo) {
+  ASSERT_TRUE(pull().ok());
+  tensors_.erase(tensors_.begin());
+  tensors_.push_back(make_tensor("c", DType::kBF16, {70}, 9));
+  chain_.publish_delta(tensors_, "auto", 2);
+  EXPECT_FALSE(must(pull()).repaired);
+  EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(5)));
+  EXPECT_TRUE(is_identical(local() / "v0000000004", chain_.checkpoint(4)));
+}
+
+// ---- A version fetched into memory goes the way that replicas go.
+
+// Versions 0 to 2, and a merged delta from 0 to 2 beside the two deltas.
+class MemoryStateTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
+  std::vector<TestTensor> tensors = {make_tensor("a", DType::kBF16, {64, 32}, 1),
+                                     make_tensor("b", DType::kF32, {40}, 2)};
+
+  void SetUp() override {
+    TestChain chain(store);
+    chain.publish_full(tensors);
+    for (uint64_t version = 1; version <= 2; ++version) {
+      for (TestTensor& tensor : tensors) change(&tensor, 0.1, version);
+      chain.publish_delta(tensors);
+    }
+    chain.add_merged(0, 2);
+  }
+
+  // The first part after the seed on the cheapest way to version 2 that does without `avoid`.
+  std::string next_part(const std::set<std::string>& avoid = {}) {
+    const auto chain = Chain::open(store, {});
+    const auto plan = must(plan_catch_up(*chain, {}, 2, nullptr, avoid));
+    return plan.hops.at(1).parts.at(0).name;
+  }
+  Result<MemoryState> fetch() { return fetch_state(*Chain::open(store, {}), 2, nullptr, {}); }
+
+  void expect_version_2(const Result<MemoryState>& state) {
+    ASSERT_TRUE(state.ok()) << state.status().to_string();
+    ASSERT_EQ(state->size(), tensors.size());
+    for (const TestTensor& tensor : tensors) {
+      const Bytes got = state->at(tensor.name).bytes;
+      EXPECT_TRUE(std::equal(got.begin(), got.end(), tensor.bytes.begin(), tensor.bytes.end()))
+          << tensor.name;
+    }
+  }
+};
+
+TEST_F(MemoryStateTest, ADamagedPartIsGoneAround) {
+  expect_version_2(fetch());
+  std::string bytes = store->get(next_part(), UINT64_MAX).value();
+  bytes[bytes.size() / 2] ^= 1;
+  ASSERT_TRUE(store->put(next_part(), MemoryBody(bytes)).ok());
+  expect_version_2(fetch());
+}
+
+TEST_F(MemoryStateTest, APartThatIsGoneIsGoneAround) {
+  ASSERT_TRUE(store->remove(next_part()).ok());
+  expect_version_2(fetch());
+}
+
+TEST_F(MemoryStateTest, WhereNoWayIsLeftTheFirstBadPartIsNamed) {
+  const std::string first = next_part(), second = next_part({first});
+  ASSERT_NE(first, second);
+  ASSERT_TRUE(store->remove(first).ok());
+  ASSERT_TRUE(store->remove(second).ok());
+  EXPECT_FAILS(fetch(), kNotFound, first);
 }
 
 }  // namespace

@@ -106,8 +106,7 @@ TEST_F(TensorReplicaBoxesTest, EveryPartFollowsVersionByVersion) {
   }
   step();
   for (size_t i = 0; i < replicas.size(); ++i) {
-    const auto report = must(replicas[i].pull());
-    EXPECT_EQ(report.num_hops, 2);
+    EXPECT_EQ(must(replicas[i].pull()).num_hops, 2);
     EXPECT_TRUE(memories[i].is(model_)) << i;
   }
 }
@@ -148,7 +147,7 @@ TEST_F(TensorReplicaBoxesTest, WrongBytesInABoxAreFoundAndLoadedAnew) {
   step();
   other.bytes(2)[1] ^= 1;
   const auto before = other.copy();
-  EXPECT_FAILS(strict->pull(), Code::kBaseMismatch, "box 66,0+134,21");
+  EXPECT_FAILS(strict->pull(), kBaseMismatch, "box 66,0+134,21");
   EXPECT_EQ(other.copy(), before);
 }
 
@@ -172,8 +171,7 @@ TEST_F(TensorReplicaBoxesTest, BoxesThatAreAllOfTheirTensorsAreRecognised) {
   BoxMemory part(model_, rows(0, 2));
   part.become(states_[1]);
   auto other = open_boxes(&part);
-  const auto loaded = must(other->pull());
-  EXPECT_FALSE(loaded.from.has_value());
+  EXPECT_FALSE(must(other->pull()).from.has_value());
   EXPECT_TRUE(part.is(model_));
 }
 
@@ -202,16 +200,14 @@ TEST_F(TensorReplicaBoxesTest, GoesAroundABadPartAndLoadsNewerTensors) {
   step();
   step();
   damage(part_of(1));
-  const auto report = must(replica->pull());
-  EXPECT_TRUE(report.repaired);
+  EXPECT_TRUE(must(replica->pull()).repaired);
   EXPECT_TRUE(memory.is(model_));
   model_.tensors.push_back(make_tensor("adapter", DType::kBF16, {40, 64}, 7));
   publish();
   step();
   BoxMemory newer(model_, columns(0, 2));
   auto other = open_boxes(&newer);
-  const auto loaded = must(other->pull(3));
-  EXPECT_EQ(loaded.num_hops, 2);
+  EXPECT_EQ(must(other->pull(3)).num_hops, 2);
   EXPECT_TRUE(newer.is(states_[3]));
   ASSERT_TRUE(other->pull().ok());
   EXPECT_TRUE(newer.is(model_));
@@ -222,7 +218,7 @@ TEST_F(TensorReplicaBoxesTest, BoxesThatMakeNoSenseAreRefusedAtOnce) {
                            const std::string& message) {
     BoxMemory memory(model_, quarters);
     change(&memory.tensors[0], &memory.tensors[1]);
-    EXPECT_FAILS(open_boxes(&memory), Code::kInvalidArgument, message);
+    EXPECT_FAILS(open_boxes(&memory), kInvalidArgument, message);
   };
   refused([](LiveTensor* a, LiveTensor*) { a->box.offset[0] = 190; }, "leaves dimension 0");
   refused([](LiveTensor* a, LiveTensor*) { a->bytes = a->bytes.first(8); }, "expected 2772 bytes");

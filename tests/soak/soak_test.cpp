@@ -14,22 +14,6 @@
 namespace deltawire::testing {
 namespace {
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "deltawire-soak.XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
 size_t open_descriptors() {
   size_t count = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator("/proc/self/fd")) ++count;
@@ -84,7 +68,7 @@ class Model {
 
 TEST(Soak, ThousandsOfVersionsInFlatMemory) {
   constexpr uint64_t kVersions = 2000, kWarm = 400, kCollectEvery = 100;
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto store = must(open_store((folder.path() / "store").string(), {}));
   auto publisher = must(Publisher::open(store, {.limits = {.threads = 1}}));
   ReplicaOptions options{.limits = {.threads = 1}};
@@ -95,12 +79,10 @@ TEST(Soak, ThousandsOfVersionsInFlatMemory) {
   uint64_t memory = 0;
   for (uint64_t version = 0; version <= kVersions; ++version) {
     model.step();
-    const auto sent = must(publisher.publish(model.views()));
-    ASSERT_EQ(sent.version, version);
+    ASSERT_EQ(must(publisher.publish(model.views())).version, version);
     if (!replica.ok()) replica = Replica::open(store, folder.path() / "replica", options);
     ASSERT_TRUE(replica.ok()) << replica.status().to_string();
-    const auto got = must(replica->pull());
-    ASSERT_EQ(got.version, version);
+    ASSERT_EQ(must(replica->pull()).version, version);
     if (version % kCollectEvery == 0 && version != 0) {
       const auto chain = must(Chain::open(store, {}));
       must(collect_garbage(chain, {.keep = 20, .grace_seconds = 0}));

@@ -10,7 +10,7 @@
 namespace deltawire::testing {
 
 constexpr uint64_t kAny = uint64_t{1} << 20;
-constexpr int kThreads = 8;
+constexpr unsigned kThreads = 8;
 
 void StoreConformance::SetUp() {
   opened_ = GetParam().make();
@@ -98,13 +98,6 @@ void race_processes(const std::function<std::shared_ptr<Store>()>& open) {
 
 namespace {
 
-// Runs body(0) ... body(n - 1) at once.
-void in_threads(int n, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int i = 0; i < n; ++i) threads.emplace_back(body, i);
-  for (std::thread& thread : threads) thread.join();
-}
-
 // Fails when asked for its second half: a source that breaks while it is sent.
 class BrokenBody final : public Body {
  public:
@@ -124,8 +117,7 @@ class RefusingSink final : public Sink {
 }  // namespace
 
 TEST_P(StoreConformance, SaysWhatItCanDo) {
-  const auto can = must(store().capabilities());
-  EXPECT_EQ(can.put_if_absent, GetParam().put_if_absent);
+  EXPECT_EQ(must(store().capabilities()).put_if_absent, GetParam().put_if_absent);
   EXPECT_FALSE(store().url().empty());
 }
 
@@ -152,8 +144,7 @@ TEST_P(StoreConformance, RefusesNamesThatAreNone) {
     EXPECT_TRUE(refused(store().remove(name))) << name;
   }
   for (const char* prefix : {"..", "../", "/", "/a", "a//", "a/../", ".a", "a/.b", "a b"}) {
-    EXPECT_FAILS(store().list(prefix, "", 10), Code::kInvalidArgument,
-                 "not the beginning of a name")
+    EXPECT_FAILS(store().list(prefix, "", 10), kInvalidArgument, "not the beginning of a name")
         << prefix;
   }
 }
@@ -215,10 +206,10 @@ TEST_P(StoreConformance, ReadingPastTheEndIsCorruption) {
   std::vector<uint8_t> out(5);
   for (const uint64_t offset :
        {uint64_t{1}, uint64_t{4}, uint64_t{5}, uint64_t{6}, uint64_t{1} << 40}) {
-    EXPECT_FAILS(store().read("short", offset, out), Code::kCorruption, "short") << offset;
+    EXPECT_FAILS(store().read("short", offset, out), kCorruption, "short") << offset;
   }
   out.resize(6);
-  EXPECT_FAILS(store().read("short", 0, out), Code::kCorruption, "short");
+  EXPECT_FAILS(store().read("short", 0, out), kCorruption, "short");
 }
 
 TEST_P(StoreConformance, HoldsEmptyObjects) {
@@ -230,7 +221,7 @@ TEST_P(StoreConformance, HoldsEmptyObjects) {
   EXPECT_TRUE(store().download("empty", 0, &sink).ok());
   EXPECT_TRUE(store().read("empty", 0, {}).ok());
   uint8_t byte;
-  EXPECT_FAILS(store().read("empty", 0, {&byte, 1}), Code::kCorruption, "empty");
+  EXPECT_FAILS(store().read("empty", 0, {&byte, 1}), kCorruption, "empty");
   EXPECT_TRUE(put("empty", "no more").ok());
   EXPECT_EQ(text_of("empty"), "no more");
 }
@@ -245,14 +236,14 @@ TEST_P(StoreConformance, PutOverwrites) {
 
 TEST_P(StoreConformance, PutIfAbsentTakesANameOnce) {
   if (!GetParam().put_if_absent) {
-    EXPECT_FAILS(put_if_absent("v/1", "x"), Code::kUnsupported);
+    EXPECT_FAILS(put_if_absent("v/1", "x"), kUnsupported);
     return;
   }
   ASSERT_TRUE(put_if_absent("v/1", "first").ok());
-  EXPECT_FAILS(put_if_absent("v/1", "second"), Code::kConflict, "v/1");
+  EXPECT_FAILS(put_if_absent("v/1", "second"), kConflict, "v/1");
   EXPECT_EQ(text_of("v/1"), "first");
   ASSERT_TRUE(put("v/2", "put").ok());
-  EXPECT_FAILS(put_if_absent("v/2", "second"), Code::kConflict, "v/2");
+  EXPECT_FAILS(put_if_absent("v/2", "second"), kConflict, "v/2");
   EXPECT_EQ(text_of("v/2"), "put");
   ASSERT_TRUE(store().remove("v/1").ok());
   EXPECT_TRUE(put_if_absent("v/1", "again").ok());
@@ -264,7 +255,7 @@ TEST_P(StoreConformance, OneOfRacingThreadsWins) {
   for (int round = 0; round < 10; ++round) {
     const std::string name = "race/" + std::to_string(round);
     std::atomic<int> winner{-1}, winners{0}, losers{0};
-    in_threads(kThreads, [&](int thread) {
+    in_threads(kThreads, [&](unsigned thread) {
       const Status status = put_if_absent(name, "thread " + std::to_string(thread));
       if (status.ok()) winner = thread, ++winners;
       if (status.code() == Code::kConflict) ++losers;
@@ -280,10 +271,10 @@ TEST_P(StoreConformance, WhatIsNotThereIsNotFound) {
   uint8_t byte;
   BytesSink sink(1);
   for (const char* name : {"missing", "missing/too", "there", "there/is-not", "there/is/not"}) {
-    EXPECT_FAILS(store().stat(name), Code::kNotFound, name);
-    EXPECT_FAILS(store().get(name, kAny), Code::kNotFound, name);
-    EXPECT_FAILS(store().read(name, 0, {&byte, 1}), Code::kNotFound, name);
-    EXPECT_FAILS(store().download(name, 1, &sink), Code::kNotFound, name);
+    EXPECT_FAILS(store().stat(name), kNotFound, name);
+    EXPECT_FAILS(store().get(name, kAny), kNotFound, name);
+    EXPECT_FAILS(store().read(name, 0, {&byte, 1}), kNotFound, name);
+    EXPECT_FAILS(store().download(name, 1, &sink), kNotFound, name);
     EXPECT_TRUE(store().remove(name).ok()) << name;
   }
   EXPECT_EQ(text_of("there/is"), "x");
@@ -294,7 +285,7 @@ TEST_P(StoreConformance, RemovedIsGone) {
   ASSERT_TRUE(put("a/b/two", "2").ok());
   ASSERT_TRUE(store().remove("a/b/one").ok());
   EXPECT_TRUE(store().remove("a/b/one").ok());
-  EXPECT_FAILS(store().stat("a/b/one"), Code::kNotFound);
+  EXPECT_FAILS(store().stat("a/b/one"), kNotFound);
   EXPECT_EQ(names(""), "a/b/two");
   ASSERT_TRUE(store().remove("a/b/two").ok());
   EXPECT_EQ(names(""), "");
@@ -305,8 +296,8 @@ TEST_P(StoreConformance, RemovedIsGone) {
 TEST_P(StoreConformance, GetHasALimit) {
   ASSERT_TRUE(put("ten", "0123456789").ok());
   EXPECT_EQ(*store().get("ten", 10), "0123456789");
-  EXPECT_FAILS(store().get("ten", 9), Code::kCorruption, "ten", "10", "9");
-  EXPECT_FAILS(store().get("ten", 0), Code::kCorruption, "ten");
+  EXPECT_FAILS(store().get("ten", 9), kCorruption, "ten", "10", "9");
+  EXPECT_FAILS(store().get("ten", 0), kCorruption, "ten");
 }
 
 TEST_P(StoreConformance, DownloadsLargeObjects) {
@@ -325,17 +316,17 @@ TEST_P(StoreConformance, DownloadOfAnotherSizeIsCorruption) {
   ASSERT_TRUE(put("five", "12345").ok());
   for (const uint64_t size : {uint64_t{0}, uint64_t{4}, uint64_t{6}, uint64_t{1} << 26}) {
     BytesSink sink(5);
-    EXPECT_FAILS(store().download("five", size, &sink), Code::kCorruption, "five") << size;
+    EXPECT_FAILS(store().download("five", size, &sink), kCorruption, "five") << size;
   }
 }
 
 TEST_P(StoreConformance, FailuresOfSinksAndBodiesComeBack) {
   ASSERT_TRUE(put("five", "12345").ok());
   RefusingSink sink;
-  EXPECT_FAILS(store().download("five", 5, &sink), Code::kIo, "the disk is full");
-  EXPECT_FAILS(store().put("broken", BrokenBody()), Code::kIo, "the source broke");
-  EXPECT_FAILS(store().stat("broken"), Code::kNotFound);
-  EXPECT_FAILS(store().put("five", BrokenBody()), Code::kIo, "the source broke");
+  EXPECT_FAILS(store().download("five", 5, &sink), kIo, "the disk is full");
+  EXPECT_FAILS(store().put("broken", BrokenBody()), kIo, "the source broke");
+  EXPECT_FAILS(store().stat("broken"), kNotFound);
+  EXPECT_FAILS(store().put("five", BrokenBody()), kIo, "the source broke");
   EXPECT_EQ(text_of("five"), "12345");
   EXPECT_EQ(names(""), "five");
 }
@@ -395,7 +386,7 @@ TEST_P(StoreConformance, ListsManyInPages) {
     expected[size_t(i)] = "many/" + std::to_string(i % 7) + "/" + std::to_string(i);
   }
   std::atomic<int> failures{0};
-  in_threads(kThreads, [&](int thread) {
+  in_threads(kThreads, [&](unsigned thread) {
     for (int i = thread; i < kObjects; i += kThreads) {
       if (!put(expected[size_t(i)], "x").ok()) ++failures;
     }
@@ -431,7 +422,7 @@ TEST_P(StoreConformance, ReadersNeverSeeATornObject) {
   ASSERT_TRUE(put("HEAD", value(0)).ok());
   std::atomic<bool> done{false};
   std::atomic<int> torn{0}, failed{0}, reads{0};
-  in_threads(kThreads, [&](int thread) {
+  in_threads(kThreads, [&](unsigned thread) {
     if (thread < 2) {
       for (int i = 0; i < 100; ++i) {
         if (!put("HEAD", value(i * 2 + thread)).ok()) ++failed;
@@ -456,7 +447,7 @@ TEST_P(StoreConformance, ReadersNeverSeeATornObject) {
 
 TEST_P(StoreConformance, WritersAndRemoversOfOneFolder) {
   std::atomic<int> failures{0};
-  in_threads(kThreads, [&](int thread) {
+  in_threads(kThreads, [&](unsigned thread) {
     const std::string name = "folder/deep/" + std::to_string(thread);
     for (int i = 0; i < 50; ++i) {
       if (!put(name, name).ok() || text_of(name) != name || !store().remove(name).ok()) ++failures;

@@ -107,7 +107,7 @@ TEST(RetryingStore, StopsTryingWhenEverythingIsToEnd) {
   stop = true;
   {
     RetryingRig rig("duplicate");
-    EXPECT_FAILS(rig.store.put_if_absent("a", MemoryBody("x")), Code::kUnavailable);
+    EXPECT_FAILS(rig.store.put_if_absent("a", MemoryBody("x")), kUnavailable);
     EXPECT_TRUE(rig.clock.sleeps().empty());
     EXPECT_TRUE(rig.memory->get("a", 10).ok());
     EXPECT_TRUE(rig.store.get("a", 10).ok());  // what has an answer has it
@@ -145,7 +145,7 @@ TEST(RetryingStore, GivesUpAndSaysHowOftenItTried) {
 TEST(RetryingStore, WithoutRetriesTheFailureIsLeftAsItIs) {
   RetryingRig rig("unavailable", 0);
   const Status status = rig.store.put("a", MemoryBody("x"));
-  EXPECT_FAILS(status, Code::kUnavailable);
+  EXPECT_FAILS(status, kUnavailable);
   EXPECT_FALSE(contains(status.message(), "tried"));
   EXPECT_TRUE(rig.clock.sleeps().empty());
 }
@@ -165,14 +165,14 @@ TEST(RetryingStore, ItsOwnLostPutIfAbsentIsASuccess) {
   RetryingRig rig("duplicate:n=1:op=put-if-absent");
   EXPECT_TRUE(rig.store.put_if_absent("v/1", MemoryBody("mine")).ok());
   EXPECT_EQ(*rig.memory->get("v/1", 10), "mine");
-  EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict);
+  EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), kConflict);
 }
 
 TEST(RetryingStore, AnothersPutIfAbsentIsAConflict) {
   for (const char* theirs : {"them", "theirs", ""}) {  // of our size, longer, empty
     RetryingRig rig("unavailable:n=1:op=put-if-absent");
     ASSERT_TRUE(rig.memory->put("v/1", MemoryBody(theirs)).ok());
-    EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict);
+    EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), kConflict);
     EXPECT_EQ(*rig.memory->get("v/1", 10), theirs);
   }
 }
@@ -180,14 +180,14 @@ TEST(RetryingStore, AnothersPutIfAbsentIsAConflict) {
 TEST(RetryingStore, AConflictAtTheFirstTryIsNotLookedInto) {
   RetryingRig rig("fail:op=get+stat+read:code=internal-error");
   ASSERT_TRUE(rig.memory->put("v/1", MemoryBody("mine")).ok());
-  EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kConflict);
+  EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), kConflict);
 }
 
 TEST(RetryingStore, WhenItCannotLookItDoesNotGuess) {
   RetryingRig rig("duplicate:n=1:op=put-if-absent,unavailable:op=get+stat");
-  EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), Code::kUnavailable);
+  EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), kUnavailable);
   RetryingRig broken("duplicate:n=1:op=put-if-absent,fail:op=get+stat");
-  EXPECT_FAILS(broken.store.put_if_absent("v/1", MemoryBody("mine")), Code::kIo);
+  EXPECT_FAILS(broken.store.put_if_absent("v/1", MemoryBody("mine")), kIo);
 }
 
 // ---- limits

@@ -64,7 +64,7 @@ TEST(DirectoryStore, OneOfRacingProcessesWins) {
   EXPECT_EQ(files_below(folder.path()), 10u);  // no temporary file stays
   DirectoryStore store(folder.path());         // the same bytes are a conflict, too
   ASSERT_TRUE(store.put_if_absent("v/1", MemoryBody("x")).ok());
-  EXPECT_FAILS(store.put_if_absent("v/1", MemoryBody("x")), Code::kConflict, "v/1");
+  EXPECT_FAILS(store.put_if_absent("v/1", MemoryBody("x")), kConflict, "v/1");
 }
 
 TEST(DirectoryStore, RemovesEmptyFoldersButNotItsOwn) {
@@ -106,8 +106,8 @@ TEST(DirectoryStore, PassesOverWhatIsNoObject) {
   const auto page = must(store.list("", "", 10));
   ASSERT_EQ(page.size(), 1u);
   EXPECT_EQ(page.front().name, "a");
-  EXPECT_FAILS(store.get("pipe", 10), Code::kNotFound, "not a file");
-  EXPECT_FAILS(store.stat("empty"), Code::kNotFound, "not a file");
+  EXPECT_FAILS(store.get("pipe", 10), kNotFound, "not a file");
+  EXPECT_FAILS(store.stat("empty"), kNotFound, "not a file");
   EXPECT_TRUE(store.remove("empty").ok());
   EXPECT_TRUE(fs::exists(folder.path() / "empty"));
 }
@@ -117,17 +117,17 @@ TEST(DirectoryStore, AFileWhereAFolderShouldBe) {
   const std::string file = folder.put("file", "x");
   DirectoryStore store(file);
   const char* const message = "is a file; expected a folder";
-  EXPECT_FAILS(store.put("a", MemoryBody("x")), Code::kIo, file, message);
-  EXPECT_FAILS(store.put_if_absent("a/b", MemoryBody("x")), Code::kIo, file, message);
-  EXPECT_FAILS(store.get("a", 10), Code::kIo, file, message);
-  EXPECT_FAILS(store.stat("a/b"), Code::kIo, file, message);
-  EXPECT_FAILS(store.list("", "", 10), Code::kIo, file, message);
+  EXPECT_FAILS(store.put("a", MemoryBody("x")), kIo, file, message);
+  EXPECT_FAILS(store.put_if_absent("a/b", MemoryBody("x")), kIo, file, message);
+  EXPECT_FAILS(store.get("a", 10), kIo, file, message);
+  EXPECT_FAILS(store.stat("a/b"), kIo, file, message);
+  EXPECT_FAILS(store.list("", "", 10), kIo, file, message);
   DirectoryStore around(folder.path());
-  EXPECT_FAILS(around.put("file/a", MemoryBody("x")), Code::kIo, file, message);
-  EXPECT_FAILS(around.put("file/a/b", MemoryBody("x")), Code::kIo, file, message);
+  EXPECT_FAILS(around.put("file/a", MemoryBody("x")), kIo, file, message);
+  EXPECT_FAILS(around.put("file/a/b", MemoryBody("x")), kIo, file, message);
   EXPECT_EQ(read_file(file), "x");
   ASSERT_TRUE(around.put("folder/a", MemoryBody("x")).ok());
-  EXPECT_FAILS(around.put("folder", MemoryBody("x")), Code::kIo, "folder", "directory");
+  EXPECT_FAILS(around.put("folder", MemoryBody("x")), kIo, "folder", "directory");
   EXPECT_EQ(files_below(folder.path()), 2u);
 }
 
@@ -228,7 +228,7 @@ TEST(DirectoryStore, TemporaryFilesOfTheDeadAreSweptAway) {
             255);
   ASSERT_EQ(files_below(root), 1u);
   DirectoryStore store(root);
-  EXPECT_FAILS(store.stat("a/b/c"), Code::kNotFound);
+  EXPECT_FAILS(store.stat("a/b/c"), kNotFound);
   EXPECT_TRUE(store.list("", "", 10)->empty());
 
   const int64_t a_day_ago = *store.clock() - 24 * 3600;
@@ -256,12 +256,10 @@ TEST(DirectoryStore, AWriterWhoseFileWasSweptAwayMayTryAgain) {
   const TempFolder folder;
   DirectoryStore store(folder.path());
   const SlowBody swept([&] {
-    for (const auto& entry : fs::directory_iterator(folder.path())) {
-      fs::remove(entry.path());
-    }
+    for (const auto& entry : fs::directory_iterator(folder.path())) fs::remove(entry.path());
   });
-  EXPECT_FAILS(store.put("a", swept), Code::kUnavailable, "cannot rename");
-  EXPECT_FAILS(store.put_if_absent("a", swept), Code::kUnavailable, "cannot link");
+  EXPECT_FAILS(store.put("a", swept), kUnavailable, "cannot rename");
+  EXPECT_FAILS(store.put_if_absent("a", swept), kUnavailable, "cannot link");
   EXPECT_TRUE(store.put("a", MemoryBody("x")).ok());
 }
 

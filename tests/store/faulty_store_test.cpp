@@ -58,7 +58,7 @@ TEST(FaultyStore, FailsTheNthCall) {
   FaultyRig rig("fail:n=3:code=i-o-error");
   EXPECT_TRUE(rig.put("a", "1").ok());
   EXPECT_TRUE(rig.store.stat("a").ok());
-  EXPECT_FAILS(rig.put("b", "2"), Code::kIo, "memory:rig: put b: injected fault");
+  EXPECT_FAILS(rig.put("b", "2"), kIo, "memory:rig: put b: injected fault");
   EXPECT_EQ(rig.stored("b"), "not found");  // nothing was done
   EXPECT_TRUE(rig.put("b", "2").ok());
 }
@@ -69,7 +69,7 @@ TEST(FaultyStore, CountsOnlyCallsThatItIsAbout) {
   EXPECT_TRUE(rig.put("y/1", "").ok());
   EXPECT_TRUE(rig.store.stat("x/1").ok());
   EXPECT_TRUE(rig.put_if_absent("x/2", "").ok());
-  EXPECT_FAILS(rig.store.remove("x/1"), Code::kUnavailable);
+  EXPECT_FAILS(rig.store.remove("x/1"), kUnavailable);
   EXPECT_TRUE(rig.store.remove("x/1").ok());
 }
 
@@ -118,8 +118,8 @@ TEST(FaultyStore, LostWritesAreThereUntilTheCrash) {
   EXPECT_TRUE(rig.put("old", "new").ok());  // lost
   EXPECT_TRUE(rig.put_if_absent("kept", "1").ok());
   EXPECT_TRUE(rig.put_if_absent("lost", "2").ok());  // lost
-  EXPECT_FAILS(rig.put_if_absent("lost", "3"), Code::kConflict);
-  EXPECT_FAILS(rig.put_if_absent("kept", "3"), Code::kConflict);
+  EXPECT_FAILS(rig.put_if_absent("lost", "3"), kConflict);
+  EXPECT_FAILS(rig.put_if_absent("kept", "3"), kConflict);
   EXPECT_EQ(rig.seen("old"), "new");
   EXPECT_EQ(rig.seen("lost"), "2");
   EXPECT_EQ(rig.listed(), "kept lost old");
@@ -145,25 +145,25 @@ TEST(FaultyStore, AWriteAfterALostOneLasts) {
 
 TEST(FaultyStore, DuplicateIsDoneButSaysUnavailable) {
   FaultyRig rig("duplicate");
-  EXPECT_FAILS(rig.put("a", "x"), Code::kUnavailable, "a", "the answer was lost");
+  EXPECT_FAILS(rig.put("a", "x"), kUnavailable, "a", "the answer was lost");
   EXPECT_EQ(rig.stored("a"), "x");
-  EXPECT_FAILS(rig.put_if_absent("b", "y"), Code::kUnavailable);
+  EXPECT_FAILS(rig.put_if_absent("b", "y"), kUnavailable);
   EXPECT_EQ(rig.stored("b"), "y");
-  EXPECT_FAILS(rig.store.remove("a"), Code::kUnavailable);
+  EXPECT_FAILS(rig.store.remove("a"), kUnavailable);
   EXPECT_EQ(rig.stored("a"), "not found");
 }
 
 TEST(FaultyStore, TwiceGivesTheSecondAnswer) {
   FaultyRig rig("twice");
   EXPECT_TRUE(rig.put("a", "x").ok());
-  EXPECT_FAILS(rig.put_if_absent("b", "y"), Code::kConflict);
+  EXPECT_FAILS(rig.put_if_absent("b", "y"), kConflict);
   EXPECT_EQ(rig.stored("b"), "y");
   EXPECT_TRUE(rig.store.remove("a").ok());
 }
 
 TEST(FaultyStore, LateWritesComeAfterOthers) {
   FaultyRig rig("late:n=1:calls=3");
-  EXPECT_FAILS(rig.put("HEAD", "1"), Code::kUnavailable, "the answer was lost");
+  EXPECT_FAILS(rig.put("HEAD", "1"), kUnavailable, "the answer was lost");
   EXPECT_TRUE(rig.put("HEAD", "2").ok());  // one call later
   EXPECT_EQ(rig.seen("HEAD"), "2");        // two
   EXPECT_EQ(rig.seen("HEAD"), "1");        // three: the first one arrives

@@ -78,7 +78,7 @@ TEST(OpenStore, PutsEverythingAround) {
 
 TEST(OpenStore, BadFaultsAreRefusedWhenItOpens) {
   StoreOptions options{.wrap = inject_faults("explode")};
-  EXPECT_FAILS(open_store("memory:x", options), Code::kInvalidArgument, "fault", "explode");
+  EXPECT_FAILS(open_store("memory:x", options), kInvalidArgument, "fault", "explode");
 }
 
 TEST(OpenStore, WhereLiesAreToldNoFileIsMapped) {

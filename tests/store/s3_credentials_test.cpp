@@ -91,13 +91,12 @@ TEST_F(S3Credentials, AStoreMayNameItsProfile) {
   set_file("AWS_SHARED_CREDENTIALS_FILE", kFile);
   set_file("AWS_CONFIG_FILE", "");
   environment_.set_keys("A0", "S0");
-  const auto named = must(CredentialsSource::find("eu-north-1", "", "work"));
-  EXPECT_EQ(shown(named->current()), "A2 S2 T2");
-  EXPECT_FAILS(CredentialsSource::find("eu-north-1", "", "typo"), Code::kInvalidArgument, "typo");
+  EXPECT_EQ(shown(must(CredentialsSource::find("eu-north-1", "", "work"))->current()), "A2 S2 T2");
+  EXPECT_FAILS(CredentialsSource::find("eu-north-1", "", "typo"), kInvalidArgument, "typo");
 }
 
 TEST_F(S3Credentials, NoneSaysWhereTheyWereLookedFor) {
-  EXPECT_FAILS(find(), Code::kInvalidArgument, "no S3 credentials",
+  EXPECT_FAILS(find(), kInvalidArgument, "no S3 credentials",
                "environment: AWS_ACCESS_KEY_ID is not set",
                "web identity: AWS_WEB_IDENTITY_TOKEN_FILE is not set",
                "shared credentials file: /nonexistent/.aws/credentials: no such file",
@@ -105,16 +104,16 @@ TEST_F(S3Credentials, NoneSaysWhereTheyWereLookedFor) {
                "container: neither AWS_CONTAINER_CREDENTIALS_RELATIVE_URI nor",
                "instance metadata: AWS_EC2_METADATA_DISABLED is set");
   set_file("AWS_SHARED_CREDENTIALS_FILE", "[default]\naws_access_key_id=A\n");  // half a pair
-  EXPECT_FAILS(find(), Code::kInvalidArgument, "both be set", "[default]");
+  EXPECT_FAILS(find(), kInvalidArgument, "both be set", "[default]");
   set("AWS_ACCESS_KEY_ID", "A0");
-  EXPECT_FAILS(find(), Code::kInvalidArgument, "AWS_SECRET_ACCESS_KEY", "both");
+  EXPECT_FAILS(find(), kInvalidArgument, "AWS_SECRET_ACCESS_KEY", "both");
 }
 
 TEST_F(S3Credentials, KeysThatWouldBreakAHeaderAreRefusedUnseen) {
   for (const char* bad : {"with space", "line\nbreak", "tab\t", "\x7f", "\xc3\xa4"}) {
     environment_.set_keys("A0", bad);
     const Status status = find().status();
-    EXPECT_FAILS(status, Code::kInvalidArgument, "AWS_SECRET_ACCESS_KEY");
+    EXPECT_FAILS(status, kInvalidArgument, "AWS_SECRET_ACCESS_KEY");
     EXPECT_FALSE(contains(status.message(), bad));
   }
 }
@@ -167,7 +166,7 @@ TEST_F(S3Credentials, KeysThatAreOverAndNoOthersAreAFailure) {
   set_process("default");
   const auto source = must(find());
   std::filesystem::remove(json);
-  EXPECT_FAILS(source->current(), Code::kIo, "configuration file",
+  EXPECT_FAILS(source->current(), kIo, "configuration file",
                "profile \"default\", credential_process", "status 1");
   for (const char* bad :
        {"", "hush", "[]", R"({"AccessKeyId": "hush"})",
@@ -175,7 +174,7 @@ TEST_F(S3Credentials, KeysThatAreOverAndNoOthersAreAFailure) {
         R"({"AccessKeyId": "A", "SecretAccessKey": "hush", "Expiration": "x"})"}) {
     folder_.put("keys.json", bad);
     const Status status = find().status();
-    EXPECT_FAILS(status, status.code(), "credential_process") << bad;
+    EXPECT_TRUE(is_failure(status, status.code(), "credential_process")) << bad;
     EXPECT_FALSE(contains(status.message(), "hush"));
   }
 }
@@ -185,19 +184,19 @@ TEST_F(S3Credentials, WhatAProfileCannotDoItSays) {
     set_file("AWS_CONFIG_FILE", config);
     return find().status();
   };
-  EXPECT_FAILS(of("[default]\nsso_session = corp\n"), Code::kUnsupported, "SSO",
+  EXPECT_FAILS(of("[default]\nsso_session = corp\n"), kUnsupported, "SSO",
                "credential_process = aws configure export-credentials");
-  EXPECT_FAILS(of("[default]\nrole_arn = r\n"), Code::kInvalidArgument, "needs source_profile");
-  EXPECT_FAILS(of("[default]\nrole_arn = r\nmfa_serial = m\nsource_profile = x\n"),
-               Code::kUnsupported, "mfa_serial");
+  EXPECT_FAILS(of("[default]\nrole_arn = r\n"), kInvalidArgument, "needs source_profile");
+  EXPECT_FAILS(of("[default]\nrole_arn = r\nmfa_serial = m\nsource_profile = x\n"), kUnsupported,
+               "mfa_serial");
   EXPECT_FAILS(of("[default]\nrole_arn = r\nsource_profile = a\n"
                   "[profile a]\nrole_arn = r\nsource_profile = default\n"),
-               Code::kInvalidArgument, "circles");
-  EXPECT_FAILS(of("[default]\nregion = x\n"), Code::kInvalidArgument, "no S3 credentials",
+               kInvalidArgument, "circles");
+  EXPECT_FAILS(of("[default]\nregion = x\n"), kInvalidArgument, "no S3 credentials",
                "neither keys nor credential_process");
   set("AWS_PROFILE", "typo");
-  EXPECT_FAILS(of("[default]\naws_access_key_id=A\naws_secret_access_key=S\n"),
-               Code::kInvalidArgument, "profile \"typo\"", "no section [profile typo]");
+  EXPECT_FAILS(of("[default]\naws_access_key_id=A\naws_secret_access_key=S\n"), kInvalidArgument,
+               "profile \"typo\"", "no section [profile typo]");
 }
 
 // ---- servers
@@ -210,7 +209,7 @@ constexpr char kStsAnswer[] =
 TEST_F(S3Credentials, AWebIdentityBecomesARole) {
   ScriptedServer sts([](const SeenRequest&, size_t) { return reply(200, kStsAnswer); });
   set_file("AWS_WEB_IDENTITY_TOKEN_FILE", "to/ken\n");
-  EXPECT_FAILS(find(), Code::kInvalidArgument, "AWS_ROLE_ARN is not");
+  EXPECT_FAILS(find(), kInvalidArgument, "AWS_ROLE_ARN is not");
   set("AWS_ROLE_ARN", "arn:aws:iam::1:role/x");
   set("AWS_ROLE_SESSION_NAME", "me");
   set("AWS_ENDPOINT_URL_STS", sts.endpoint());
@@ -235,11 +234,10 @@ TEST_F(S3Credentials, AWebIdentityThatIsRefusedStopsTheSearch) {
   set("AWS_ENDPOINT_URL_STS", sts.endpoint());
   set_file("AWS_SHARED_CREDENTIALS_FILE", kFile);
   const Status refused = find().status();
-  EXPECT_FAILS(refused, Code::kIo, "web identity", sts.endpoint(), "HTTP 403 AccessDenied",
-               "not ***");
+  EXPECT_FAILS(refused, kIo, "web identity", sts.endpoint(), "HTTP 403 AccessDenied", "not ***");
   EXPECT_FALSE(contains(refused.message(), "to/ken"));
   status = 503;
-  EXPECT_FAILS(find(), Code::kUnavailable, "HTTP 503");
+  EXPECT_FAILS(find(), kUnavailable, "HTTP 503");
 }
 
 TEST_F(S3Credentials, ARoleOfAProfileIsAskedForWithTheKeysOfAnother) {
@@ -280,7 +278,7 @@ TEST_F(S3Credentials, AContainerIsAskedWithItsToken) {
   EXPECT_EQ(found(), "A5 S T");
   EXPECT_EQ(server.seen().back().headers.at("authorization"), "def");
   folder_.put("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "d\r\nx: y");
-  EXPECT_FAILS(find(), Code::kInvalidArgument, "_TOKEN_FILE", "no token has");
+  EXPECT_FAILS(find(), kInvalidArgument, "_TOKEN_FILE", "no token has");
 }
 
 TEST_F(S3Credentials, AContainersTokenGoesNowhereElseInTheClear) {
@@ -290,7 +288,7 @@ TEST_F(S3Credentials, AContainersTokenGoesNowhereElseInTheClear) {
         "http://127.0.0.1@example.com/", "http://user@127.0.0.1/"}) {
     set("AWS_CONTAINER_CREDENTIALS_FULL_URI", url);
     const Status status = find().status();
-    EXPECT_FAILS(status, Code::kInvalidArgument, "AWS_CONTAINER_CREDENTIALS_FULL_URI") << url;
+    EXPECT_FAILS(status, kInvalidArgument, "AWS_CONTAINER_CREDENTIALS_FULL_URI") << url;
     EXPECT_FALSE(contains(status.message(), "hush"));
   }
 }
@@ -302,7 +300,7 @@ TEST_F(S3Credentials, AnInstanceIsAskedWithATokenFirst) {
     return json_keys("A" + std::to_string(number));
   });
   set("AWS_EC2_METADATA_SERVICE_ENDPOINT", server.endpoint() + "/");
-  EXPECT_FAILS(find(), Code::kInvalidArgument, "AWS_EC2_METADATA_DISABLED");
+  EXPECT_FAILS(find(), kInvalidArgument, "AWS_EC2_METADATA_DISABLED");
   set("AWS_EC2_METADATA_DISABLED", std::nullopt);
   EXPECT_EQ(found(), "A5 S T");
   const auto seen = server.seen();
@@ -316,16 +314,16 @@ TEST_F(S3Credentials, AnInstanceIsAskedWithATokenFirst) {
 TEST_F(S3Credentials, AMachineThatIsNoInstanceHasNone) {
   set("AWS_EC2_METADATA_DISABLED", std::nullopt);
   set("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1");
-  EXPECT_FAILS(find(), Code::kInvalidArgument, "no S3 credentials",
+  EXPECT_FAILS(find(), kInvalidArgument, "no S3 credentials",
                "instance metadata: http://127.0.0.1:1");
   ScriptedServer other([](const SeenRequest&, size_t) { return reply(404); });
   set("AWS_EC2_METADATA_SERVICE_ENDPOINT", other.endpoint());
-  EXPECT_FAILS(find(), Code::kInvalidArgument, "gives no token (HTTP 404)");
+  EXPECT_FAILS(find(), kInvalidArgument, "gives no token (HTTP 404)");
   ScriptedServer roleless([](const SeenRequest& request, size_t) {
     return request.method == "PUT" ? reply(200, "tok") : reply(404);
   });
   set("AWS_EC2_METADATA_SERVICE_ENDPOINT", roleless.endpoint());
-  EXPECT_FAILS(find(), Code::kInvalidArgument, "the instance has no role");
+  EXPECT_FAILS(find(), kInvalidArgument, "the instance has no role");
 }
 
 TEST_F(S3Credentials, Region) {

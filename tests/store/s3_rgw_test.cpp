@@ -90,8 +90,8 @@ TEST(S3Rgw, AFailedUploadLeavesNothing) {
   const WatchedBody body(bytes, [](uint64_t offset) {
     return offset > 30 * kMiB ? io_error("the source broke") : Status();
   });
-  EXPECT_FAILS(store->put("broken", body), Code::kIo, "the source broke");
-  EXPECT_FAILS(store->stat("broken"), Code::kNotFound);
+  EXPECT_FAILS(store->put("broken", body), kIo, "the source broke");
+  EXPECT_FAILS(store->stat("broken"), kNotFound);
   EXPECT_EQ(pending_uploads(*store), "");
 }
 
@@ -117,8 +117,8 @@ TEST(S3Rgw, TheServerChecksWhatItGets) {
     if (++reads == 1) bytes[500] ^= 1;
     return Status();
   });
-  EXPECT_FAILS(store->put("changed", body), Code::kUnavailable, "XAmzContentSHA256Mismatch");
-  EXPECT_FAILS(store->stat("changed"), Code::kNotFound);
+  EXPECT_FAILS(store->put("changed", body), kUnavailable, "XAmzContentSHA256Mismatch");
+  EXPECT_FAILS(store->stat("changed"), kNotFound);
 }
 
 TEST(S3Rgw, WrongSecret) {
@@ -131,12 +131,12 @@ TEST(S3Rgw, WrongSecret) {
   const std::vector<uint8_t> large = pattern(8 * kMiB);
   for (const Status& status : {store->put("a", MemoryBody("x")), store->put("a", MemoryBody(large)),
                                store->list("", "", 1).status(), store->get("a", 10).status()}) {
-    EXPECT_FAILS(status, Code::kIo, "access denied", "SignatureDoesNotMatch");
+    EXPECT_FAILS(status, kIo, "access denied", "SignatureDoesNotMatch");
     EXPECT_FALSE(contains(status.message(), "wrong-secret"));
   }
-  EXPECT_FAILS(store->stat("a"), Code::kIo, "access denied");
+  EXPECT_FAILS(store->stat("a"), kIo, "access denied");
   environment.set_keys("nobody", "wrong-secret");
-  EXPECT_FAILS(open_fresh_store(options)->put("a", MemoryBody("x")), Code::kIo, "access denied",
+  EXPECT_FAILS(open_fresh_store(options)->put("a", MemoryBody("x")), kIo, "access denied",
                "InvalidAccessKeyId");
 }
 
@@ -146,16 +146,16 @@ TEST(S3Rgw, WrongBucket) {
   for (const Status& status :
        {store->put("a", MemoryBody("x")), store->list("", "", 1).status(),
         store->get("a", 10).status(), store->remove("a"), store->capabilities().status()}) {
-    EXPECT_FAILS(status, Code::kNotFound, "no such bucket", "s3://no-such-bucket/p");
+    EXPECT_FAILS(status, kNotFound, "no such bucket", "s3://no-such-bucket/p");
   }
-  EXPECT_FAILS(store->stat("a"), Code::kNotFound);
+  EXPECT_FAILS(store->stat("a"), kNotFound);
 }
 
 TEST(S3Rgw, Tls) {
   REQUIRE_GATEWAY();
   StoreOptions options = gateway_options();
   options.endpoint = gateway()->tls_endpoint;
-  EXPECT_FAILS(open_fresh_store(options)->put("a", MemoryBody("x")), Code::kIo,
+  EXPECT_FAILS(open_fresh_store(options)->put("a", MemoryBody("x")), kIo,
                "certificate is not trusted");
   options.ca_file = gateway()->ca_file;
   const auto store = open_fresh_store(options);
@@ -167,8 +167,7 @@ TEST(S3Rgw, Tls) {
   EXPECT_TRUE(sink.bytes == bytes);
   TempFolder folder;
   options.ca_file = folder.put("ca.pem", "not a certificate").string();
-  EXPECT_FAILS(open_fresh_store(options)->put("a", MemoryBody("x")), Code::kIo,
-               "trusted certificates");
+  EXPECT_FAILS(open_fresh_store(options)->put("a", MemoryBody("x")), kIo, "trusted certificates");
 }
 
 TEST(S3Rgw, VirtualHostStyle) {
@@ -190,8 +189,7 @@ TEST(S3Rgw, ProbesLeaveNothing) {
   auto client = must(s3::Client::make(kBucket, gateway_options()));
   s3::Request request;
   request.query = {{"list-type", "2"}, {"prefix", prefix_of(*store)}};
-  const auto answer = must(client->send_ok(request));
-  EXPECT_TRUE(s3::parse_list(answer.text)->objects.empty());
+  EXPECT_TRUE(s3::parse_list(must(client->send_ok(request)).text)->objects.empty());
 }
 
 TEST(S3Rgw, OneOfRacingProcessesWins) {
@@ -237,10 +235,10 @@ TEST_F(S3RgwKilled, WhileItReceives) {
     if (++reads == 200) kill_gateway();
     return Status();
   });
-  EXPECT_FAILS(store_->put("large", body), Code::kUnavailable, "object large");
+  EXPECT_FAILS(store_->put("large", body), kUnavailable, "object large");
   EXPECT_TRUE(killed_);
-  EXPECT_FAILS(store_->stat("before"), Code::kUnavailable);
-  EXPECT_FAILS(survivor_->stat("large"), Code::kNotFound);
+  EXPECT_FAILS(store_->stat("before"), kUnavailable);
+  EXPECT_FAILS(survivor_->stat("large"), kNotFound);
   EXPECT_EQ(*survivor_->get("before", 10), "x");
 }
 
@@ -252,7 +250,7 @@ TEST_F(S3RgwKilled, WhileItSends) {
   sink.before_write = [&] {
     if (++writes == 10) kill_gateway();
   };
-  EXPECT_FAILS(store_->download("large", bytes.size(), &sink), Code::kUnavailable, "object large");
+  EXPECT_FAILS(store_->download("large", bytes.size(), &sink), kUnavailable, "object large");
   EXPECT_TRUE(killed_);
   ASSERT_TRUE(survivor_->download("large", bytes.size(), &sink).ok());
   EXPECT_TRUE(sink.bytes == bytes);
@@ -284,8 +282,7 @@ TEST(S3Rgw, KeysOfAProcess) {
   EXPECT_EQ(store->get("a", 100).value(), "hello");
   // They are over: the process is asked each time, and what it says is what is used.
   print("wrong");
-  EXPECT_FAILS(store->put("b", MemoryBody("x")), Code::kIo, "access denied",
-               "SignatureDoesNotMatch");
+  EXPECT_FAILS(store->put("b", MemoryBody("x")), kIo, "access denied", "SignatureDoesNotMatch");
   print(secret);
   EXPECT_TRUE(store->put("b", MemoryBody("x")).ok());
 }

@@ -77,9 +77,7 @@ TEST_F(S3Scripted, WhatARequestLooksLike) {
   EXPECT_TRUE(contains(authorization, ";x-amz-security-token,"));
   EXPECT_FALSE(request.has("expect"));
   EXPECT_FALSE(request.has("content-type"));
-  for (const auto& [name, value] : request.headers) {
-    EXPECT_FALSE(contains(value, kSecret)) << name;
-  }
+  for (const auto& [name, value] : request.headers) EXPECT_FALSE(contains(value, kSecret)) << name;
 }
 
 TEST_F(S3Scripted, ItsTimeIsThatOfTheServersAnswers) {
@@ -142,9 +140,9 @@ TEST_F(S3Scripted, CodesOfFailures) {
   for (const Case& one : cases) {
     now = &one;
     const std::string status = "HTTP " + std::to_string(one.status) + " " + one.code;
-    EXPECT_FAILS(store.put("a/b", MemoryBody("x")), one.expected, one.phrase, status,
-                 "s3://bucket/pre/fix", "object a/b", "request id request-1", "told so");
-    EXPECT_FAILS(store.list("", "", 1), one.expected, one.phrase);
+    EXPECT_TRUE(is_failure(store.put("a/b", MemoryBody("x")), one.expected, one.phrase, status,
+                           "s3://bucket/pre/fix", "object a/b", "request id request-1", "told so"));
+    EXPECT_TRUE(is_failure(store.list("", "", 1), one.expected, one.phrase));
   }
 }
 
@@ -155,7 +153,7 @@ TEST_F(S3Scripted, RemoveOfWhatIsNotThere) {
     return error_reply(404, number == 0 ? "NoSuchKey" : "NoSuchBucket");
   });
   EXPECT_TRUE(store.remove("a").ok());
-  EXPECT_FAILS(store.remove("a"), Code::kNotFound, "bucket");
+  EXPECT_FAILS(store.remove("a"), kNotFound, "bucket");
 }
 
 TEST_F(S3Scripted, SecretsThatAServerEchoesAreNotShown) {
@@ -164,7 +162,7 @@ TEST_F(S3Scripted, SecretsThatAServerEchoesAreNotShown) {
     return error_reply(403, kSecret, std::string("key ") + kSecret + " of\n" + kToken);
   });
   const Status status = store.put("a", MemoryBody("x"));
-  EXPECT_FAILS(status, Code::kIo, "key *** of?***");
+  EXPECT_FAILS(status, kIo, "key *** of?***");
   EXPECT_FALSE(contains(status.message(), kSecret));
   EXPECT_FALSE(contains(status.message(), kToken));
 }
@@ -174,7 +172,7 @@ TEST_F(S3Scripted, AnswersThatAreNotS3) {
   Store& store = open([&](const SeenRequest&, size_t) { return reply(200, now.load()); });
   for (const char* text : {"", "<html></html>", "<ListBucketResult>", "\x01\x02", "{}"}) {
     now = text;
-    EXPECT_FAILS(store.list("", "", 10), Code::kCorruption, "s3://bucket") << text;
+    EXPECT_FAILS(store.list("", "", 10), kCorruption, "s3://bucket") << text;
   }
 }
 
@@ -182,7 +180,7 @@ TEST_F(S3Scripted, NotHttpAtAll) {
   Store& store = open([](const SeenRequest&, size_t) {
     return Reply{"220 mail ready\r\n", Reply::kClose};
   });
-  EXPECT_FAILS(store.stat("a"), Code::kIo, "does not speak HTTP");
+  EXPECT_FAILS(store.stat("a"), kIo, "does not speak HTTP");
 }
 
 TEST_F(S3Scripted, TheBucketsRegionIsFollowedOnce) {
@@ -211,10 +209,10 @@ TEST_F(S3Scripted, RegionsThatLeadNowhere) {
   Store& store = open([&](const SeenRequest&, size_t) {
     return reply(301, "", std::string("x-amz-bucket-region: ") + region.load() + "\r\n");
   });
-  EXPECT_FAILS(store.stat("a"), Code::kIo, "another region");
+  EXPECT_FAILS(store.stat("a"), kIo, "another region");
   EXPECT_EQ(seen().size(), 2u);
   region = "evil.example/";
-  EXPECT_FAILS(store.stat("a"), Code::kIo, "another region");
+  EXPECT_FAILS(store.stat("a"), kIo, "another region");
   EXPECT_EQ(seen().size(), 3u);
 }
 
@@ -227,15 +225,14 @@ TEST_F(S3Scripted, AServerThatRefusesConditionsIsDetected) {
   ASSERT_TRUE(store.capabilities().ok());
   EXPECT_FALSE(store.capabilities()->put_if_absent);
   EXPECT_EQ(seen().size(), 1u);  // the answer is kept
-  EXPECT_FAILS(store.put_if_absent("v/1", MemoryBody("x")), Code::kUnsupported, "conditional PUT",
-               "v/1");
+  EXPECT_FAILS(store.put_if_absent("v/1", MemoryBody("x")), kUnsupported, "conditional PUT", "v/1");
   EXPECT_EQ(seen().size(), 1u);  // and nothing was put
   EXPECT_TRUE(store.put("v/1", MemoryBody("x")).ok());
 }
 
 TEST_F(S3Scripted, AServerThatOverlooksConditionsIsDetected) {
   Store& store = open(ok);
-  EXPECT_FAILS(store.put_if_absent("v/1", MemoryBody("x")), Code::kUnsupported);
+  EXPECT_FAILS(store.put_if_absent("v/1", MemoryBody("x")), kUnsupported);
   const auto requests = seen();
   ASSERT_EQ(requests.size(), 3u);
   EXPECT_EQ(requests[0].method + requests[1].method + requests[2].method, "PUTPUTDELETE");
@@ -249,7 +246,7 @@ TEST_F(S3Scripted, AnUnansweredQuestionIsAskedAgain) {
     if (down) return error_reply(503, "SlowDown");
     return number == 2 ? error_reply(412, "PreconditionFailed") : reply(200);
   });
-  EXPECT_FAILS(store.capabilities(), Code::kUnavailable);
+  EXPECT_FAILS(store.capabilities(), kUnavailable);
   down = false;
   ASSERT_TRUE(store.capabilities().ok());
   EXPECT_TRUE(store.capabilities()->put_if_absent);
@@ -274,11 +271,11 @@ TEST_F(S3Scripted, PutIfAbsent) {
   const MemoryBody body("x");
   EXPECT_TRUE(store.put_if_absent("v/1", body).ok());
   status = 412;
-  EXPECT_FAILS(store.put_if_absent("v/1", body), Code::kConflict, "v/1");
+  EXPECT_FAILS(store.put_if_absent("v/1", body), kConflict, "v/1");
   status = 409;  // a race that may have no winner: the name decides
-  EXPECT_FAILS(store.put_if_absent("v/1", body), Code::kUnavailable, "v/1");
+  EXPECT_FAILS(store.put_if_absent("v/1", body), kUnavailable, "v/1");
   head = 200;
-  EXPECT_FAILS(store.put_if_absent("v/1", body), Code::kConflict, "v/1");
+  EXPECT_FAILS(store.put_if_absent("v/1", body), kConflict, "v/1");
 }
 
 // A kept connection on which the server carries out a request and then dies. libcurl would send it
@@ -291,7 +288,7 @@ TEST_F(S3Scripted, PutIfAbsentIsNeverSentTwice) {
   ASSERT_TRUE(store.put_if_absent("v/1", MemoryBody("x")).ok());
   drop = true;
   const size_t before = seen().size();
-  EXPECT_FAILS(store.put_if_absent("v/2", MemoryBody("x")), Code::kUnavailable, "v/2");
+  EXPECT_FAILS(store.put_if_absent("v/2", MemoryBody("x")), kUnavailable, "v/2");
   EXPECT_EQ(seen().size(), before + 1);
 }
 
@@ -307,14 +304,14 @@ TEST_F(S3Scripted, ConnectionRefusedIsUnavailable) {
   Store& store = open_at("bucket", "p");
   BytesSink sink(10);
   uint8_t byte;
-  EXPECT_FAILS(store.put("a", MemoryBody("x")), Code::kUnavailable, "object a");
-  EXPECT_FAILS(store.put_if_absent("a", MemoryBody("x")), Code::kUnavailable);
-  EXPECT_FAILS(store.stat("a"), Code::kUnavailable);
-  EXPECT_FAILS(store.get("a", 1), Code::kUnavailable);
-  EXPECT_FAILS(store.read("a", 0, {&byte, 1}), Code::kUnavailable);
-  EXPECT_FAILS(store.download("a", 10, &sink), Code::kUnavailable);
-  EXPECT_FAILS(store.list("", "", 1), Code::kUnavailable);
-  EXPECT_FAILS(store.remove("a"), Code::kUnavailable);
+  EXPECT_FAILS(store.put("a", MemoryBody("x")), kUnavailable, "object a");
+  EXPECT_FAILS(store.put_if_absent("a", MemoryBody("x")), kUnavailable);
+  EXPECT_FAILS(store.stat("a"), kUnavailable);
+  EXPECT_FAILS(store.get("a", 1), kUnavailable);
+  EXPECT_FAILS(store.read("a", 0, {&byte, 1}), kUnavailable);
+  EXPECT_FAILS(store.download("a", 10, &sink), kUnavailable);
+  EXPECT_FAILS(store.list("", "", 1), kUnavailable);
+  EXPECT_FAILS(store.remove("a"), kUnavailable);
 }
 
 TEST_F(S3Scripted, AServerThatGoesSilentMeetsTheDeadline) {
@@ -327,9 +324,9 @@ TEST_F(S3Scripted, AServerThatGoesSilentMeetsTheDeadline) {
     return half;
   });
   BytesSink sink(1000);
-  EXPECT_FAILS(store.stat("a"), Code::kUnavailable, "no answer in 0.2 s");
-  EXPECT_FAILS(store.put("a", MemoryBody("x")), Code::kUnavailable, "no answer in");
-  EXPECT_FAILS(store.download("a", 1000, &sink), Code::kUnavailable, "no answer in");
+  EXPECT_FAILS(store.stat("a"), kUnavailable, "no answer in 0.2 s");
+  EXPECT_FAILS(store.put("a", MemoryBody("x")), kUnavailable, "no answer in");
+  EXPECT_FAILS(store.download("a", 1000, &sink), kUnavailable, "no answer in");
 }
 
 TEST_F(S3Scripted, ACutDownloadIsUnavailable) {
@@ -341,8 +338,8 @@ TEST_F(S3Scripted, ACutDownloadIsUnavailable) {
     return half;
   });
   BytesSink sink(1000);
-  EXPECT_FAILS(store.download("a", 1000, &sink), Code::kUnavailable);
-  EXPECT_FAILS(store.get("a", 1000), Code::kUnavailable);
+  EXPECT_FAILS(store.download("a", 1000, &sink), kUnavailable);
+  EXPECT_FAILS(store.get("a", 1000), kUnavailable);
 }
 
 // --- downloads
@@ -396,12 +393,12 @@ TEST_F(S3Scripted, AReplacedObjectIsNoticed) {
     return serve_range(request, bytes, etag);
   });
   BytesSink sink(bytes.size());
-  EXPECT_FAILS(store.download("a", bytes.size(), &sink), Code::kUnavailable, "replaced");
+  EXPECT_FAILS(store.download("a", bytes.size(), &sink), kUnavailable, "replaced");
   ASSERT_EQ(seen().size(), 3u);
   EXPECT_FALSE(seen()[0].has("if-match"));
   EXPECT_EQ(seen()[1].headers.at("if-match"), "old");
   honours = false;  // a proxy that drops the condition
-  EXPECT_FAILS(store.download("a", bytes.size(), &sink), Code::kUnavailable, "replaced");
+  EXPECT_FAILS(store.download("a", bytes.size(), &sink), kUnavailable, "replaced");
 }
 
 TEST_F(S3Scripted, RangesThatAreOther) {
@@ -416,7 +413,7 @@ TEST_F(S3Scripted, RangesThatAreOther) {
   for (const char* bad :
        {"bytes 1-10/20", "bytes 0-9/11", "bytes 0-8/10", "bytes 0-9/*", "", "x"}) {
     range = bad;
-    EXPECT_FAILS(store.download("a", 10, &sink), Code::kCorruption, "object a") << bad;
+    EXPECT_FAILS(store.download("a", 10, &sink), kCorruption, "object a") << bad;
   }
 }
 
@@ -426,8 +423,8 @@ TEST_F(S3Scripted, AServerWithoutRanges) {
   EXPECT_TRUE(store.download("a", 10, &sink).ok());
   EXPECT_EQ(as_string(sink.bytes), "xxxxxxxxxx");
   std::vector<uint8_t> out(5);
-  EXPECT_FAILS(store.read("a", 0, out), Code::kUnsupported, "ranges");
-  EXPECT_FAILS(store.read("a", 5, out), Code::kUnsupported, "ranges");
+  EXPECT_FAILS(store.read("a", 0, out), kUnsupported, "ranges");
+  EXPECT_FAILS(store.read("a", 5, out), kUnsupported, "ranges");
 }
 
 TEST_F(S3Scripted, SmallObjectsAreCheckedAgainstTheirHash) {
@@ -439,7 +436,7 @@ TEST_F(S3Scripted, SmallObjectsAreCheckedAgainstTheirHash) {
   });
   EXPECT_EQ(*store.get("a", 100), "hello");
   text = "hellp";
-  EXPECT_FAILS(store.get("a", 100), Code::kCorruption, "sha-256 expected 2cf24", "object a");
+  EXPECT_FAILS(store.get("a", 100), kCorruption, "sha-256 expected 2cf24", "object a");
 }
 
 // --- uploads
@@ -490,7 +487,7 @@ TEST_F(S3ScriptedUpload, AFailedPieceGoesAgainAloneOrAbortsIt) {
   const auto second_fails = [](const SeenRequest& request, size_t number) {
     return number == 2 ? error_reply(503, "SlowDown") : piece_ok(request, number);
   };
-  EXPECT_FAILS(upload(second_fails, reply(500)), Code::kUnavailable, "SlowDown", "object a");
+  EXPECT_FAILS(upload(second_fails, reply(500)), kUnavailable, "SlowDown", "object a");
   EXPECT_EQ(methods(), "POST PUT PUT DELETE ");
   EXPECT_EQ(seen().back().target, "/bucket/pre/fix/a?uploadId=up%2F1");
   options_.retries = 3;
@@ -505,10 +502,10 @@ TEST_F(S3ScriptedUpload, AFailedPieceGoesAgainAloneOrAbortsIt) {
 
 // An upload whose end was lost is not aborted: the object may be there.
 TEST_F(S3ScriptedUpload, AnErrorAfterTheStatusCounts) {
-  EXPECT_FAILS(upload(piece_ok, error_reply(200, "InvalidPart")), Code::kIo, "InvalidPart");
+  EXPECT_FAILS(upload(piece_ok, error_reply(200, "InvalidPart")), kIo, "InvalidPart");
   EXPECT_EQ(methods(), "POST PUT PUT PUT POST DELETE ");
   for (const Reply& lost : {error_reply(200, "InternalError"), reply(200, "<CompleteMult")}) {
-    EXPECT_FAILS(upload(piece_ok, lost), Code::kUnavailable);
+    EXPECT_FAILS(upload(piece_ok, lost), kUnavailable);
     EXPECT_EQ(methods(), "POST PUT PUT PUT POST ");
   }
 }
@@ -516,7 +513,7 @@ TEST_F(S3ScriptedUpload, AnErrorAfterTheStatusCounts) {
 TEST_F(S3ScriptedUpload, AServerThatRefusesBeforeTheEndIsHeard) {
   Store& store = open([](const SeenRequest&, size_t) { return error_reply(403, "AccessDenied"); });
   const std::string bytes(size_t(8 * kMiB), 'x');
-  EXPECT_FAILS(store.put("a", MemoryBody(bytes)), Code::kIo, "AccessDenied");
+  EXPECT_FAILS(store.put("a", MemoryBody(bytes)), kIo, "AccessDenied");
 }
 
 // --- lists
@@ -589,7 +586,7 @@ TEST_F(S3Scripted, BadOptionsAreRefusedAtOnce) {
   for (const Case& one : cases) {
     StoreOptions options;
     one.spoil(options);
-    EXPECT_FAILS(open_s3_store(one.bucket, one.prefix, options), one.code, one.phrase);
+    EXPECT_TRUE(is_failure(open_s3_store(one.bucket, one.prefix, options), one.code, one.phrase));
   }
 }
 
@@ -606,7 +603,7 @@ TEST_F(S3Scripted, BucketsAreMadeInTheirRegion) {
   options_.region = "eu-west-1";
   EXPECT_TRUE(make_s3_bucket("bucket", options_).ok());
   EXPECT_TRUE(contains(seen()[1].body, "<LocationConstraint>eu-west-1<"));
-  EXPECT_FAILS(make_s3_bucket("bucket", options_), Code::kConflict, "s3://bucket");
+  EXPECT_FAILS(make_s3_bucket("bucket", options_), kConflict, "s3://bucket");
 }
 
 // Long transfers outlive short-lived keys: the provider is asked again, and the request goes once
@@ -636,7 +633,7 @@ TEST_F(S3Scripted, KeysThatAreOverAreRenewedAndTheRequestGoesAgain) {
   // Without others what the server said is what comes back.
   write("OLD");
   Store& again = open([&](const SeenRequest&, size_t) { return error_reply(400, "ExpiredToken"); });
-  EXPECT_FAILS(again.put("a", MemoryBody("x")), Code::kIo, "ExpiredToken");
+  EXPECT_FAILS(again.put("a", MemoryBody("x")), kIo, "ExpiredToken");
   EXPECT_EQ(seen().size(), 1u);
 }
 

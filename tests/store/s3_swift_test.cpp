@@ -28,11 +28,9 @@ INSTANTIATE_TEST_SUITE_P(S3Swift, StoreConformance,
 TEST(S3Swift, MissingConditionalPutIsDetected) {
   const auto store = open_swift();
   if (store == nullptr) GTEST_SKIP() << kNoSwift;
-  const auto can = must(store->capabilities());
-  EXPECT_FALSE(can.put_if_absent);
-  EXPECT_FAILS(store->put_if_absent("v/1", MemoryBody("x")), Code::kUnsupported,
-               "no conditional PUT");
-  EXPECT_FAILS(store->stat("v/1"), Code::kNotFound);
+  EXPECT_FALSE(must(store->capabilities()).put_if_absent);
+  EXPECT_FAILS(store->put_if_absent("v/1", MemoryBody("x")), kUnsupported, "no conditional PUT");
+  EXPECT_FAILS(store->stat("v/1"), kNotFound);
 }
 
 }  // namespace

@@ -1,12 +1,10 @@
-// A store in memory that lets a test look at every put, hold it up, refuse it, change it or lose
-// its answer.
+// A store in memory that lets a test look at every call, count it, hold it up, refuse it, change
+// what is put or listed, or lose an answer.
 #pragma once
-
-#include <functional>
-#include <memory>
 
 #include "store/forwarding_store.h"
 #include "store/memory_store.h"
+#include "test_files.h"
 
 namespace deltawire::testing {
 
@@ -15,39 +13,64 @@ class HookedStore final : public ForwardingStore {
   explicit HookedStore(std::shared_ptr<Store> inner = std::make_shared<MemoryStore>())
       : ForwardingStore(std::move(inner)) {}
 
-  // What it returns is the put's answer unless it is Ok; the object is there afterwards only if
-  // `before_put` let it pass.
-  std::function<Status(std::string_view name)> before_put, after_put;
-  std::function<Status(std::string_view name)> before_get;
+  // What hooks return is the answer unless it is Ok; after a put the object is there.
+  std::function<Status(std::string_view call, std::string_view name)> before;
+  std::function<Status(std::string_view name)> before_put, after_put, before_get;
   // What is put instead of `text`: nobody ever sees the object as it was.
   std::function<std::string(std::string_view name, std::string text)> rewrite;
+  std::function<void(std::vector<ObjectInfo>*)> after_list;
+  std::atomic<uint64_t> requests{0};
   Capabilities can;
+  bool has_clock = true;
   using ForwardingStore::inner;
 
   Result<Capabilities> capabilities() override { return can; }
+  Result<int64_t> clock() override { return has_clock ? inner().clock() : Store::clock(); }
   Status put(std::string_view name, const Body& body) override {
-    return hooked(name, body, [&](const Body& as) { return inner().put(name, as); });
+    return hooked("put", name, body, [&](const Body& as) { return inner().put(name, as); });
   }
   Status put_if_absent(std::string_view name, const Body& body) override {
-    return hooked(name, body, [&](const Body& as) { return inner().put_if_absent(name, as); });
+    return hooked("put_if_absent", name, body,
+                  [&](const Body& as) { return inner().put_if_absent(name, as); });
+  }
+  Result<ObjectInfo> stat(std::string_view name) override {
+    DW_RETURN_IF_ERROR(ask("stat", name));
+    return inner().stat(name);
   }
   Result<std::string> get(std::string_view name, uint64_t max_bytes) override {
-    if (before_get) DW_RETURN_IF_ERROR(before_get(name));
+    DW_RETURN_IF_ERROR(ask("get", name, before_get));
     return inner().get(name, max_bytes);
   }
   Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override {
-    if (before_get) DW_RETURN_IF_ERROR(before_get(name));
+    DW_RETURN_IF_ERROR(ask("read", name, before_get));
     return inner().read(name, offset, out);
   }
   Status download(std::string_view name, uint64_t size, Sink* sink) override {
-    if (before_get) DW_RETURN_IF_ERROR(before_get(name));
+    DW_RETURN_IF_ERROR(ask("download", name, before_get));
     return inner().download(name, size, sink);
+  }
+  Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
+                                       size_t limit) override {
+    DW_RETURN_IF_ERROR(ask("list", prefix));
+    auto page = inner().list(prefix, start_after, limit);
+    if (page.ok() && after_list) after_list(&*page);
+    return page;
+  }
+  Status remove(std::string_view name) override {
+    DW_RETURN_IF_ERROR(ask("remove", name));
+    return inner().remove(name);
   }
 
  private:
-  Status hooked(std::string_view name, const Body& body,
+  Status ask(std::string_view call, std::string_view name,
+             const std::function<Status(std::string_view name)>& own = {}) {
+    ++requests;
+    if (before) DW_RETURN_IF_ERROR(before(call, name));
+    return own ? own(name) : Status();
+  }
+  Status hooked(std::string_view call, std::string_view name, const Body& body,
                 const std::function<Status(const Body&)>& put) {
-    if (before_put) DW_RETURN_IF_ERROR(before_put(name));
+    DW_RETURN_IF_ERROR(ask(call, name, before_put));
     DW_RETURN_IF_ERROR(rewrite ? put(MemoryBody(rewrite(name, text_of(body)))) : put(body));
     return after_put ? after_put(name) : Status();
   }
@@ -57,5 +80,21 @@ class HookedStore final : public ForwardingStore {
     return reader.put("text", body).ok() ? reader.get("text", UINT64_MAX).value() : "";
   }
 };
+
+inline std::vector<std::string> objects_of(Store& store, std::string_view prefix = "") {
+  std::vector<std::string> names;
+  must(list_all(store, prefix, "", [&](const ObjectInfo& object) {
+    names.push_back(object.name);
+    return true;
+  }));
+  return names;
+}
+
+// Flips a bit of an object.
+inline void damage(Store& store, const std::string& name, size_t from_end = 1) {
+  std::string text = must(store.get(name, uint64_t{1} << 30));
+  text[text.size() - from_end] ^= 1;
+  must(store.put(name, MemoryBody(text)));
+}
 
 }  // namespace deltawire::testing

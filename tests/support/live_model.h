@@ -61,6 +61,17 @@ class TensorReplicaTest : public ::testing::Test {
   Result<TensorReplica> open(Memory* memory, const TensorReplicaOptions& how = options()) {
     return TensorReplica::open(store_, memory->tensors, how);
   }
+  // The newest version in memory.
+  struct Pulled {
+    Memory memory;
+    TensorReplica replica;
+  };
+  Pulled pulled() {
+    Memory memory(model_);
+    TensorReplica replica = must(open(&memory));
+    must(replica.pull());
+    return {std::move(memory), std::move(replica)};
+  }
   // Somebody writes to `memory` between prepare() and commit().
   template <class Held>
   void expect_edits_are_never_called_a_version(Held* memory, TensorReplica* replica) {
@@ -68,18 +79,13 @@ class TensorReplicaTest : public ::testing::Test {
     step();
     ASSERT_TRUE(replica->prepare().ok());
     for (uint8_t& byte : memory->bytes(1)) byte ^= 0xff;
-    EXPECT_FAILS(replica->commit(), Code::kBaseMismatch, "layer.0.up");
+    EXPECT_FAILS(replica->commit(), kBaseMismatch, "layer.0.up");
     EXPECT_FALSE(replica->version().has_value());
-    const auto report = must(replica->pull());
-    EXPECT_FALSE(report.from.has_value());
+    EXPECT_FALSE(must(replica->pull()).from.has_value());
     EXPECT_TRUE(memory->is(model_));
   }
   // Flips a byte of an object.
-  void damage(const std::string& name) {
-    std::string text = store_->get(name, 1 << 24).value();
-    text[text.size() - 3] ^= 1;
-    ASSERT_TRUE(store_->put(name, MemoryBody(text)).ok());
-  }
+  void damage(const std::string& name) { testing::damage(*store_, name, 3); }
   std::string part_of(uint64_t version) const {
     return Chain::open(store_, {})->version(version)->manifest.parts.back().name;
   }

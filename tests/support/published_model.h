@@ -5,6 +5,7 @@
 #include "checkpoints.h"
 #include "deltawire/publisher.h"
 #include "replica/memory_state.h"
+#include "support/hooked_store.h"
 
 namespace deltawire::testing {
 
@@ -67,15 +68,6 @@ inline ::testing::AssertionResult holds(const std::shared_ptr<Store>& store, uin
 inline std::optional<uint64_t> head_of(const std::shared_ptr<Store>& store) {
   const auto chain = Chain::open(store, {});
   return chain.ok() ? chain->head().value() : std::nullopt;
-}
-
-inline std::vector<std::string> objects_of(Store& store, std::string_view prefix) {
-  std::vector<std::string> names;
-  EXPECT_TRUE(list_all(store, prefix, "", [&](const ObjectInfo& object) {
-                names.push_back(object.name);
-                return true;
-              }).ok());
-  return names;
 }
 
 }  // namespace deltawire::testing

@@ -143,11 +143,7 @@ class TestChain {
 
   void commit(VersionKind kind, std::optional<uint64_t> base, std::vector<PartRef> parts) {
     const uint64_t version = records_.size();
-    Manifest m;
-    m.run = chain_.run();
-    m.version = version;
-    m.kind = kind;
-    m.base = base;
+    Manifest m{.run = chain_.run(), .version = version, .base = base, .kind = kind};
     if (version > 0) m.parent = records_.back().digest;
     if (kind == VersionKind::kFull) m.reason = "seed";
     m.created = utc_now();
@@ -187,6 +183,12 @@ class TestChain {
   std::vector<VersionRecord> records_;
   std::map<std::string, std::vector<BoxDigest>> boxes_;
 };
+
+// Flips a bit of a tensor.
+inline void edit_tensor(const fs::path& file, const std::string& tensor) {
+  const uint64_t offset = must(Checkpoint::open(file)).find(tensor)->offset;
+  flip_bit(file, offset + 5);
+}
 
 // Bit for bit the same tensors.
 inline ::testing::AssertionResult is_identical(const fs::path& a, const fs::path& b) {

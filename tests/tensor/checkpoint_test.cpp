@@ -66,32 +66,29 @@ TEST(Checkpoint, CopiesKeepTheMapping) {
 
 TEST(Checkpoint, NothingThere) {
   TempFolder folder;
-  EXPECT_FAILS(Checkpoint::open(folder.path() / "no"), Code::kNotFound,
-               (folder.path() / "no").string());
-  EXPECT_FAILS(Checkpoint::open(folder.path()), Code::kNotFound, folder.path().string(),
+  EXPECT_FAILS(Checkpoint::open(folder.path() / "no"), kNotFound, (folder.path() / "no").string());
+  EXPECT_FAILS(Checkpoint::open(folder.path()), kNotFound, folder.path().string(),
                "no .safetensors file");
-  EXPECT_FAILS(Checkpoint::open("/dev/null"), Code::kInvalidArgument, "not a regular file");
-  const auto file = folder.put("file", "");
-  EXPECT_FAILS(Checkpoint::open(file / "below"), Code::kNotFound);
+  EXPECT_FAILS(Checkpoint::open("/dev/null"), kInvalidArgument, "not a regular file");
+  EXPECT_FAILS(Checkpoint::open(folder.put("file", "") / "below"), kNotFound);
 }
 
 TEST(Checkpoint, FolderWithOneFile) {
   TempFolder folder;
   folder.put("config.json", "{}");
   folder.put("model.safetensors", shard({"w"}));
-  const auto checkpoint = must(Checkpoint::open(folder.path()));
-  EXPECT_EQ(checkpoint.files()[0].name, "model.safetensors");
+  EXPECT_EQ(must(Checkpoint::open(folder.path())).files()[0].name, "model.safetensors");
   folder.put("adapter.safetensors", shard({"w"}));
-  EXPECT_FAILS(Checkpoint::open(folder.path()), Code::kInvalidArgument,
+  EXPECT_FAILS(Checkpoint::open(folder.path()), kInvalidArgument,
                "2 .safetensors files and no model.safetensors.index.json");
 }
 
 TEST(Checkpoint, DefectsNameTheFile) {
   TempFolder folder;
   const auto empty = folder.put("empty.safetensors", "");
-  EXPECT_FAILS(Checkpoint::open(empty), Code::kCorruption, empty.string(), defect::kTooShort);
+  EXPECT_FAILS(Checkpoint::open(empty), kCorruption, empty.string(), defect::kTooShort);
   const auto dtype = folder.put("dtype.safetensors", frame(R"({"w":{"dtype":"F128"}})"));
-  EXPECT_FAILS(Checkpoint::open(dtype), Code::kUnsupported, dtype.string(), "tensor \"w\"",
+  EXPECT_FAILS(Checkpoint::open(dtype), kUnsupported, dtype.string(), "tensor \"w\"",
                defect::kUnknownDType);
 }
 
@@ -101,15 +98,14 @@ TEST(Checkpoint, FilesOfTorchAreNamedAndNoOthers) {
   using namespace std::string_literals;
   for (const std::string& text :
        {"PK\x03\x04\x00\x00\x08\x08 and so on"s, "\x80\x02\x8a\x0al\xfc\x9c and so on"s}) {
-    EXPECT_FAILS(Checkpoint::open(folder.put("pytorch_model.bin", text)), Code::kUnsupported,
+    EXPECT_FAILS(Checkpoint::open(folder.put("pytorch_model.bin", text)), kUnsupported,
                  "as torch.save writes it");
   }
   std::string header = "{}";
   header.resize(640, ' ');
   const std::string whole = "\x80\x02\x00\x00\x00\x00\x00\x00"s + header;
   EXPECT_TRUE(Checkpoint::open(folder.put("a.safetensors", whole)).ok());
-  EXPECT_FAILS(Checkpoint::open(folder.put("b.safetensors", whole.substr(0, 500))),
-               Code::kCorruption);
+  EXPECT_FAILS(Checkpoint::open(folder.put("b.safetensors", whole.substr(0, 500))), kCorruption);
 }
 
 TEST(Checkpoint, EveryTruncationOnDiskIsRefused) {
@@ -118,7 +114,7 @@ TEST(Checkpoint, EveryTruncationOnDiskIsRefused) {
   const auto path = folder.put("m.safetensors", whole);
   for (size_t size = whole.size(); size-- > 0;) {
     fs::resize_file(path, size);
-    EXPECT_FAILS(Checkpoint::open(path), Code::kCorruption) << size;
+    EXPECT_FAILS(Checkpoint::open(path), kCorruption) << size;
   }
 }
 
@@ -188,20 +184,19 @@ TEST_F(ShardedCheckpoint, FollowsLinksOfTheHubCache) {
   TempFolder elsewhere;
   fs::rename(folder_.path() / "m-2.safetensors", elsewhere.path() / "blob");
   fs::create_symlink(elsewhere.path() / "blob", folder_.path() / "m-2.safetensors");
-  const auto checkpoint = must(open(kGoodMap));
-  EXPECT_EQ(checkpoint.files()[1].name, "m-2.safetensors");
+  EXPECT_EQ(must(open(kGoodMap)).files()[1].name, "m-2.safetensors");
 }
 
 TEST_F(ShardedCheckpoint, MissingShard) {
   fs::remove(folder_.path() / "m-2.safetensors");
-  EXPECT_FAILS(open(kGoodMap), Code::kNotFound, (folder_.path() / "m-2.safetensors").string(),
+  EXPECT_FAILS(open(kGoodMap), kNotFound, (folder_.path() / "m-2.safetensors").string(),
                defect::kShardMissing);
 }
 
 TEST_F(ShardedCheckpoint, FifoInPlaceOfAShardDoesNotHang) {
   fs::remove(folder_.path() / "m-2.safetensors");
   ASSERT_EQ(::mkfifo((folder_.path() / "m-2.safetensors").c_str(), 0600), 0);
-  EXPECT_FAILS(open(kGoodMap), Code::kInvalidArgument, "not a regular file");
+  EXPECT_FAILS(open(kGoodMap), kInvalidArgument, "not a regular file");
 }
 
 TEST_F(ShardedCheckpoint, BrokenShard) {
@@ -236,20 +231,107 @@ TEST_F(ShardedCheckpoint, BadIndex) {
       corrupt(R"({"a":"../m-1.safetensors"})", std::string(kIndexFileName), defect::kNotAFileName));
   EXPECT_TRUE(corrupt("1", std::string(kIndexFileName), defect::kWrongType));
   folder_.put(kIndexFileName, "");
-  EXPECT_FAILS(Checkpoint::open(folder_.path()), Code::kCorruption, defect::kNotObject);
+  EXPECT_FAILS(Checkpoint::open(folder_.path()), kCorruption, defect::kNotObject);
 }
 
 TEST_F(ShardedCheckpoint, IndexOverTheLimit) {
   const auto path = folder_.put(kIndexFileName, "{}");
   fs::resize_file(path, kMaxIndexBytes + 1);
-  EXPECT_FAILS(Checkpoint::open(folder_.path()), Code::kCorruption, path.string(),
-               "over the limit");
+  EXPECT_FAILS(Checkpoint::open(folder_.path()), kCorruption, path.string(), "over the limit");
 }
 
 TEST_F(ShardedCheckpoint, EmptyMapIsAnEmptyCheckpoint) {
   const auto checkpoint = must(open("{}"));
   EXPECT_TRUE(checkpoint.tensors().empty());
   EXPECT_TRUE(checkpoint.files().empty());
+}
+
+template <class... Phrases>
+::testing::AssertionResult corrupt(std::string_view json, const Phrases&... phrases) {
+  return is_failure(parse_index(json).status(), Code::kCorruption, phrases...);
+}
+
+TEST(ShardedIndex, ParsesAndSorts) {
+  const auto entries = must(parse_index(R"(
+    {"weight_map": {"b": "2.safetensors", "a": "1.safetensors"},
+     "metadata": {"total_size": 1e300, "weight_map": {"x": 1}, "deep": [[[{"a": null}]], -1, true]},
+     "other": "skipped"}
+  )"));
+  EXPECT_EQ(entries, (std::vector<IndexEntry>{{"a", "1.safetensors"}, {"b", "2.safetensors"}}));
+}
+
+TEST(ShardedIndex, WrongTotalSizesAreIgnored) {
+  for (const auto metadata : {"{}", "{\"total_size\":-1}", "{\"total_size\":\"x\"}", "null", "7",
+                              "[]", "{\"total_size\":99999999999999999999999}"}) {
+    const auto entries =
+        parse_index(std::string("{\"metadata\":") + metadata + ",\"weight_map\":{\"a\":\"f\"}}");
+    EXPECT_TRUE(entries.ok()) << metadata;
+  }
+}
+
+TEST(ShardedIndex, NotAnIndex) {
+  EXPECT_TRUE(corrupt("", defect::kNotObject));
+  EXPECT_TRUE(corrupt("[]", defect::kNotObject));
+  EXPECT_TRUE(corrupt("{", defect::kNotJson));
+  EXPECT_TRUE(corrupt("{\"\xFF\":1}", defect::kNotUtf8));
+  EXPECT_TRUE(corrupt("{} x", defect::kTrailingBytes));
+  EXPECT_TRUE(corrupt(std::string_view("{}\0x", 4), defect::kNotJson));
+  EXPECT_TRUE(corrupt("{}", defect::kNoWeightMap));
+  EXPECT_TRUE(corrupt("{\"metadata\":" + std::string(100, '['), defect::kTooDeep));
+  for (const auto value : {"1", "null", "[]", "\"a\"", "-1", "true"}) {
+    EXPECT_TRUE(corrupt(std::string("{\"weight_map\":") + value + "}", defect::kWrongType,
+                        "weight_map", "expected an object"))
+        << value;
+  }
+  for (const auto value : {"1", "null", "[]", "{}", "-1", "1.5", "true"}) {
+    EXPECT_TRUE(corrupt(std::string("{\"weight_map\":{\"w\":") + value + "}}", defect::kWrongType,
+                        "tensor \"w\"", "expected a file name"))
+        << value;
+  }
+}
+
+TEST(ShardedIndex, DuplicateKeys) {
+  EXPECT_TRUE(corrupt(R"({"weight_map":{"w":"a","w":"a"}})", defect::kDuplicateKey, "\"w\""));
+  EXPECT_TRUE(corrupt(R"({"weight_map":{},"weight_map":{}})", defect::kDuplicateKey));
+  EXPECT_TRUE(corrupt(R"({"metadata":{},"metadata":{},"weight_map":{}})", defect::kDuplicateKey,
+                      "\"metadata\""));
+}
+
+TEST(ShardedIndex, NamesStayInsideTheFolder) {
+  for (const auto name : {"", ".", "..", "/etc/passwd", "../x.safetensors", "a/b", "a/../b",
+                          "..\\\\x", "\\u002fetc", "a\\u0000.safetensors"}) {
+    EXPECT_TRUE(corrupt(std::string("{\"weight_map\":{\"w\":\"") + name + "\"}}",
+                        defect::kNotAFileName, "tensor \"w\""))
+        << name;
+  }
+  EXPECT_TRUE(parse_index(R"({"weight_map":{"w":"..a b.safetensors"}})").ok());
+}
+
+TEST(ShardedIndex, ExactBytes) {
+  const auto text =
+      must(serialise_index({{"b", "2.safetensors"}, {"caf\xC3\xA9", "1.safetensors"}}, 42));
+  EXPECT_EQ(text,
+            "{\n  \"metadata\": {\n    \"total_size\": 42\n  },\n  \"weight_map\": {\n"
+            "    \"b\": \"2.safetensors\",\n    \"caf\\u00e9\": \"1.safetensors\"\n  }\n}\n");
+  EXPECT_EQ(*serialise_index({}, 0),
+            "{\n  \"metadata\": {\n    \"total_size\": 0\n  },\n  \"weight_map\": {}\n}\n");
+}
+
+TEST(ShardedIndex, SerialiseRefuses) {
+  for (const std::vector<IndexEntry>& entries : {std::vector<IndexEntry>{{"w", "a"}, {"w", "b"}},
+                                                 {{"w", "../a"}},
+                                                 {{"\xFF", "a"}},
+                                                 {{"w", "\xFF"}},
+                                                 {{"w", ""}}}) {
+    EXPECT_FAILS(serialise_index(entries, 0), kInvalidArgument, "tensor");
+  }
+}
+
+TEST(ShardedIndex, Write) {
+  TempFolder folder;
+  ASSERT_TRUE(write_index(folder.path(), {{"w", "a"}}, 1).ok());
+  EXPECT_EQ(read_file(folder.path() / kIndexFileName), *serialise_index({{"w", "a"}}, 1));
+  EXPECT_FAILS(write_index(folder.path() / "no", {}, 0), kNotFound, "no");
 }
 
 }  // namespace

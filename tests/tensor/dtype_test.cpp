@@ -43,8 +43,7 @@ TEST(DType, Sizes) {
 
 TEST(DType, PackedElementsFillBytes) {
   for (const uint64_t n : {1, 3, 7, 9}) {
-    EXPECT_FAILS(tensor_size_bytes(DType::kF4, {n}), Code::kInvalidArgument,
-                 "does not fill whole bytes");
+    EXPECT_FAILS(tensor_size_bytes(DType::kF4, {n}), kInvalidArgument, "does not fill whole bytes");
   }
   for (const uint64_t n : {1, 2, 3, 5, 6}) {
     EXPECT_FALSE(tensor_size_bytes(DType::kF6_E3M2, {n}).ok());
@@ -55,14 +54,13 @@ TEST(DType, LargestSizes) {
   EXPECT_EQ(*tensor_size_bytes(DType::kU8, {kMax}), kMax);
   EXPECT_EQ(*tensor_size_bytes(DType::kU16, {kMax / 2}), kMax - 1);
   EXPECT_EQ(*tensor_size_bytes(DType::kF4, {kMax - 1}), kMax / 2);
-  EXPECT_FAILS(tensor_size_bytes(DType::kU16, {kMax / 2 + 1}), Code::kInvalidArgument,
-               "over 2^64 bytes");
+  EXPECT_FAILS(tensor_size_bytes(DType::kU16, {kMax / 2 + 1}), kInvalidArgument, "over 2^64 bytes");
 }
 
 TEST(DType, ShapeProductOverflow) {
   EXPECT_EQ(*num_elements({1ULL << 32, (1ULL << 32) - 1}), kMax - (1ULL << 32) + 1);
-  EXPECT_FAILS(num_elements({1ULL << 32, 1ULL << 32}), Code::kInvalidArgument,
-               "[4294967296, 4294967296]", "over 2^64 elements");
+  EXPECT_FAILS(num_elements({1ULL << 32, 1ULL << 32}), kInvalidArgument, "[4294967296, 4294967296]",
+               "over 2^64 elements");
   // A zero hides no overflow, wherever it stands.
   EXPECT_FALSE(num_elements({0, 1ULL << 63, 2}).ok());
   EXPECT_FALSE(num_elements({1ULL << 63, 2, 0}).ok());

@@ -21,7 +21,7 @@ template <class... Phrases>
 TEST(SafetensorsParse, FilesOfTorchSaveAreTold) {
   for (const std::string& file : {"PK\3\4\0\0\b\b and more"s, "\x80\2}q\0(X\1 and more"s,
                                   "\x80\4\x95\x0a\0\0\0\0\0\0\0}\x94\x8c\1a\x94K\1s."s}) {
-    EXPECT_FAILS(parse_file(file), Code::kUnsupported, "as torch.save writes it");
+    EXPECT_FAILS(parse_file(file), kUnsupported, "as torch.save writes it");
   }
   // A header of 640 bytes begins with the same two.
   EXPECT_TRUE(parse_file(frame("{}" + std::string(638, ' '))).ok());
@@ -158,7 +158,7 @@ TEST(SafetensorsHeader, BadNumbers) {
 
 TEST(SafetensorsHeader, UnknownDTypeIsUnsupported) {
   for (const auto dtype : {"F128", "bf16", "", "BF16 "}) {
-    EXPECT_FAILS(parse(std::string("{\"w\":{\"dtype\":\"") + dtype + "\"}}"), Code::kUnsupported,
+    EXPECT_FAILS(parse(std::string("{\"w\":{\"dtype\":\"") + dtype + "\"}}"), kUnsupported,
                  defect::kUnknownDType, "tensor \"w\"", "\"" + std::string(dtype) + "\"");
   }
 }
@@ -341,7 +341,7 @@ TEST(SafetensorsHostile, EveryBitFlipIsSurvived) {
 TEST(SafetensorsHostile, MessagesStayShort) {
   const std::string name(1'000'000, 'n');
   const Status status = parse("{\"" + name + "\":{\"dtype\":\"" + name + "\"}}");
-  EXPECT_FAILS(status, Code::kUnsupported, defect::kUnknownDType);
+  EXPECT_FAILS(status, kUnsupported, defect::kUnknownDType);
   EXPECT_LT(status.message().size(), 400U);
   EXPECT_LT(parse("{\"" + name).message().size(), 400U);
 }

@@ -12,13 +12,12 @@ namespace deltawire::testing {
 namespace {
 
 DeltaEntry raw_entry(const std::string& name, Bytes bytes) {
-  DeltaEntry entry;
-  entry.tensor = name;
-  entry.dtype = DType::kU8;
-  entry.shape = {bytes.size()};
-  entry.codec = CodecId::kRaw;
-  entry.num_changed = bytes.size();
-  entry.new_digest = digest_of(DigestKind::kSum128, bytes);
+  DeltaEntry entry{.tensor = name,
+                   .dtype = DType::kU8,
+                   .shape = {bytes.size()},
+                   .codec = CodecId::kRaw,
+                   .num_changed = bytes.size(),
+                   .new_digest = digest_of(DigestKind::kSum128, bytes)};
   return entry;
 }
 
@@ -143,8 +142,8 @@ TEST(PartStreamTest, AFailedPutEndsTheStream) {
   Status status;
   for (int i = 0; i < 100 && status.ok(); ++i) status = add(&stream, "a" + std::to_string(i), 100);
   if (status.ok()) status = stream.finish({});
-  EXPECT_FAILS(status, Code::kIo, "disk full");
-  EXPECT_FAILS(stream.finish({}), Code::kIo, "disk full");
+  EXPECT_FAILS(status, kIo, "disk full");
+  EXPECT_FAILS(stream.finish({}), kIo, "disk full");
   stream.abandon();
   EXPECT_TRUE(store.list("", "", 10)->empty());
 }
@@ -157,7 +156,7 @@ TEST(PartStreamTest, WaitingCanBeCancelled) {
   PartStream stream(store, options(100, 100), {}, [&] { return !stop; });
   ASSERT_TRUE(add(&stream, "a", 100).ok());
   stop = true;
-  EXPECT_FAILS(add(&stream, "b", 100), Code::kCancelled);
+  EXPECT_FAILS(add(&stream, "b", 100), kCancelled);
   gate.latch.count_down();
 }
 
