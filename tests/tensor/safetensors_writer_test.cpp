@@ -90,7 +90,8 @@ TEST(SafetensorsWriter, OldFileStaysUntilCommit) {
   TempFolder folder;
   const auto path = folder.put("m.safetensors", "old");
   {
-    ASSERT_TRUE(must(SafetensorsWriter::create(path, kSpecs)).write(as_bytes("abcdefg")).ok());
+    auto writer = must(SafetensorsWriter::create(path, kSpecs));
+    ASSERT_TRUE(writer.write(as_bytes("abcdefg")).ok());
     EXPECT_EQ(read_file(path), "old");
   }
   EXPECT_EQ(read_file(path), "old");
