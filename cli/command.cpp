@@ -157,21 +157,8 @@ Option* Option::not_negative() {
   return this;
 }
 
-Option* Option::one_of(const std::vector<std::string>& words) {
-  option_->check(CLI::IsMember(words));
-  return offer(words);
-}
-
-Option* Option::offer(std::vector<std::string> words) {
-  words_ = std::move(words);
-  return this;
-}
-
 bool Option::given() const { return option_->count() != 0; }
-bool Option::takes_value() const { return option_->get_items_expected_max() != 0; }
 const std::vector<std::string>& Option::long_names() const { return option_->get_lnames(); }
-const std::vector<std::string>& Option::short_names() const { return option_->get_snames(); }
-const std::string& Option::description() const { return option_->get_description(); }
 
 Command::Command(const std::string& description, const std::string& name)
     : owned_(std::make_unique<CLI::App>(description, name)), app_(owned_.get()) {

@@ -31,22 +31,14 @@ class Option {
   Option* between(T least, T most);
   Option* positive();
   Option* not_negative();
-  Option* one_of(const std::vector<std::string>& words);
-  // So that completion offers them, for an option that checks by itself.
-  Option* offer(std::vector<std::string> words);
 
   bool given() const;
-  bool takes_value() const;
-  const std::vector<std::string>& long_names() const;   // "output"
-  const std::vector<std::string>& short_names() const;  // "o"
-  const std::string& description() const;
-  const std::vector<std::string>& words() const { return words_; }  // offered; mostly none
+  const std::vector<std::string>& long_names() const;  // "output"
 
  private:
   friend class Command;
   explicit Option(CLI::Option* option) : option_(option) {}
   CLI::Option* const option_;
-  std::vector<std::string> words_;
 };
 
 // What came of a command line.

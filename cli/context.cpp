@@ -19,7 +19,7 @@
 
 #include "base/stop.h"
 #include "cli/next_step.h"
-#include "cli/units.h"
+#include "cli/table.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

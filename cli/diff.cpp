@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "cli/options.h"
-#include "cli/units.h"
+#include "cli/table.h"
 #include "cli/verbs.h"
 #include "delta/delta_writer.h"
 #include "deltawire/delta.h"

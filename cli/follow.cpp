@@ -4,7 +4,6 @@
 #include "cli/metrics.h"
 #include "cli/options.h"
 #include "cli/replica_options.h"
-#include "cli/shared_options.h"
 #include "cli/step_loop.h"
 #include "cli/verbs.h"
 #include "replica/follow_watch.h"

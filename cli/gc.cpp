@@ -1,9 +1,7 @@
 #include <fmt/format.h>
 
 #include "cli/options.h"
-#include "cli/shared_options.h"
 #include "cli/table.h"
-#include "cli/units.h"
 #include "cli/verbs.h"
 #include "tensor/text.h"
 

@@ -44,15 +44,15 @@ class Connection final : public httplib::Stream {
       : fd_(fd),
         settings_(settings),
         stopping_(stopping),
-        room_(kMaxHeadBytes + settings.max_body_bytes),
+        left_bytes_(kMaxHeadBytes + settings.max_body_bytes),
         deadline_(Clock::now() + settings.max_seconds) {}
 
   bool is_readable() const override { return wait(POLLIN); }
   bool is_writable() const override { return wait(POLLOUT); }
   ssize_t read(char* to, size_t size) override {
-    if (room_ == 0 || !wait(POLLIN)) return -1;
-    const ssize_t n = ::recv(fd_, to, std::min(size, room_), 0);
-    if (n > 0) room_ -= size_t(n);
+    if (left_bytes_ == 0 || !wait(POLLIN)) return -1;
+    const ssize_t n = ::recv(fd_, to, std::min(size, left_bytes_), 0);
+    if (n > 0) left_bytes_ -= size_t(n);
     return n;
   }
   ssize_t write(const char* from, size_t size) override {
@@ -67,7 +67,7 @@ class Connection final : public httplib::Stream {
   // Reads what the client still sends, until it has seen the end of its answer.
   void drain() {
     ::shutdown(fd_, SHUT_WR);
-    room_ = kMaxDrainedBytes;
+    left_bytes_ = kMaxDrainedBytes;
     deadline_ = Clock::now() + settings_.max_seconds;
     answering_ = false;
     for (char buffer[4096]; read(buffer, sizeof buffer) > 0;) {
@@ -88,7 +88,7 @@ class Connection final : public httplib::Stream {
   const int fd_;
   const HttpSettings& settings_;
   const std::atomic<bool>& stopping_;
-  size_t room_;
+  size_t left_bytes_;
   Clock::time_point deadline_;
   bool answering_ = false;
 };

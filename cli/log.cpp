@@ -6,9 +6,7 @@
 
 #include "base/thread_pool.h"
 #include "cli/options.h"
-#include "cli/shared_options.h"
 #include "cli/table.h"
-#include "cli/units.h"
 #include "cli/verbs.h"
 #include "publish/record.h"
 #include "tensor/text.h"

@@ -2,9 +2,8 @@
 
 #include "cli/metrics.h"
 #include "cli/options.h"
-#include "cli/shared_options.h"
 #include "cli/step_loop.h"
-#include "cli/units.h"
+#include "cli/table.h"
 #include "cli/verbs.h"
 #include "deltawire/mirror.h"
 #include "replica/follow_watch.h"

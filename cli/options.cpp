@@ -1,14 +1,19 @@
 #include "cli/options.h"
 
+#include <deltawire_faults.h>
 #include <fmt/format.h>
-
+#include <unistd.h>
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 
-#include "cli/units.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "cli/table.h"
 #include "cli/verbs.h"
 #include "codec/codec.h"
+#include "deltawire/version.h"
+#include "store/open_store.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {
@@ -104,7 +109,7 @@ Option* add_choice(Command* verb, const std::string& names, std::string* value,
     }
     *value = text;
   };
-  return verb->add_parsed(names, parse, description)->type_name("NAME")->offer(words);
+  return verb->add_parsed(names, parse, description)->type_name("NAME");
 }
 
 Option* add_codec(Command* verb, std::string* value, const std::string& description,
@@ -128,6 +133,185 @@ Command* make_verb(Command& app, Context& context, const std::string& name,
 void add_threads(Command* verb, Context& context) {
   add_whole_number(verb, "-j,--threads", &context.threads,
                    "threads to use, 1 to 1024 (default: one per core)", 1, 1024);
+}
+
+namespace {
+
+uint64_t parse_rate(const std::string& option, std::string text) {
+  if (text.ends_with("/s")) text.resize(text.size() - 2);
+  const Result<uint64_t> rate = parse_bytes(text);
+  if (!rate.ok()) refuse_value(option, rate.status().message());
+  if (*rate == 0) refuse_value(option, "must be more than 0");
+  return *rate;
+}
+
+}  // namespace
+
+void add_store_options(Command* verb, StoreOptions* options, const std::string& prefix) {
+  const std::string flag = "--" + prefix;
+  const auto rate = [options, flag](const std::string& text) {
+    options->max_bytes_per_second = parse_rate(flag + "rate-limit", text);
+  };
+  const auto inject = [options](const std::string& text) { options->wrap = inject_faults(text); };
+  const std::initializer_list<Option*> added = {
+      verb->add_option(flag + "endpoint", options->endpoint, "S3: https://HOST:PORT (default: AWS)")
+          ->type_name("URL"),
+      verb->add_option(flag + "region", options->region,
+                       "S3: region (default: AWS_REGION, then us-east-1)")
+          ->type_name("NAME"),
+      verb->add_option(flag + "profile", options->profile,
+                       "S3: whose keys in ~/.aws (default: AWS_PROFILE, or the environment's keys)")
+          ->type_name("NAME"),
+      verb->add_flag(flag + "virtual-host", options->virtual_host,
+                     "S3: the bucket is part of the host's name"),
+      verb->add_option(flag + "ca-file", options->ca_file,
+                       "S3: also trust the certificates in this PEM file")
+          ->type_name("FILE"),
+      add_whole_number(verb, flag + "connections", &options->connections,
+                       "S3: connections at once, 1 to 1024 (default 16)", 1, 1024),
+      add_seconds(verb, flag + "timeout", &options->call_timeout_seconds,
+                  "S3: limit of one request (default 60)", 0.001, 86400),
+      verb->add_option(flag + "secret-file", options->secret_file,
+                       "ship://: a file whose first line is the publisher's secret")
+          ->type_name("FILE"),
+      verb->add_option(flag + "behind", options->behind,
+                       "ship://: a store with the same chain, read when the publisher is away")
+          ->type_name("STORE"),
+      add_whole_number(verb, flag + "retries", &options->retries,
+                       "attempts after a failure that may pass (default 6)", 0, 1000),
+      verb->add_parsed(flag + "rate-limit", rate,
+                       "bytes per second, up and down together: 100MB, 10MiB (default: no limit)")
+          ->type_name("SIZE"),
+  };
+  for (Option* const option : added) option->group("Store");
+  verb->add_parsed(flag + "inject", inject,
+                   "faults to test with, e.g. unavailable:p=0.1:seed=3; see docs/testing.md")
+      ->type_name("FAULTS")
+      ->group(DELTAWIRE_FAULTS ? "Store" : "");  // no group: not shown
+}
+
+namespace {
+
+// One write per line: lines of several processes that share a stderr do not mix.
+void write_line(std::string line) {
+  line.push_back('\n');
+  size_t done = 0;
+  while (done < line.size()) {
+    const ssize_t n = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
+    if (n <= 0) return;  // nobody reads it: nothing to be done, and no reason to stop
+    done += size_t(n);
+  }
+}
+
+}  // namespace
+
+void add_log_options(Command* verb, LogOptions* options, LogLevel usual) {
+  options->level = log_level_name(usual);
+  add_choice(verb, "--log-level", &options->level,
+             "events on stderr from this level up: debug, info, warning, error or off (default "
+             "info of follow and mirror, else warning)",
+             {"debug", "info", "warning", "error", "off"})
+      ->type_name("LEVEL")
+      ->group("Log");
+  add_choice(verb, "--log-format", &options->format, "text (default) or json: one object per line",
+             {"text", "json"})
+      ->type_name("FORMAT")
+      ->group("Log");
+}
+
+void start_log(const LogOptions& options) {
+  const bool clear_bar = ::isatty(STDERR_FILENO) != 0;
+  const auto format = options.format == "json" ? format_log_json : format_log_text;
+  set_log_sink(*parse_log_level(options.level), [format, clear_bar](const LogRecord& record) {
+    write_line((clear_bar ? "\r\033[K" : "") + format(record));
+  });
+}
+
+Option* add_metrics_options(Command* verb, MetricsOptions* options) {
+  Option* const port =
+      add_whole_number(verb, "--metrics-port", &options->port,
+                       "serve GET /metrics for Prometheus on this port (0: any free one)", 0, 65535)
+          ->type_name("PORT")
+          ->group("Metrics");
+  verb->add_option("--metrics-address", options->address,
+                   "the address to listen on (default 127.0.0.1)")
+      ->needs(port)
+      ->type_name("ADDRESS")
+      ->group("Metrics");
+  return port;
+}
+
+Result<std::unique_ptr<HttpServer>> start_metrics(const MetricsOptions& options) {
+  if (!options.port) return std::unique_ptr<HttpServer>();
+  metrics()
+      .gauge("deltawire_build_info", "Always 1; the label tells which deltawire this is.",
+             {{"version", std::string(version())}})
+      .set(1);
+  DW_ASSIGN_OR_RETURN(auto server, serve_metrics(options.address, *options.port,
+                                                 [] { return metrics().render(); }));
+  log_event(LogLevel::kInfo, "metrics.listening",
+            {{"address", options.address}, {"port", server->port()}});
+  return server;
+}
+
+void add_key_options(Command* verb, Keys* keys) {
+  Option* const sign =
+      verb->add_option("--sign-key", keys->sign, "sign what is added with this private key");
+  verb->add_option("--trust", keys->trust, "refuse a chain that no key in this file has signed");
+  // Two words, so that no missing --sign-key ends the signing.
+  verb->add_flag(
+          "--change-key", [keys] { keys->change = KeyChange::kNewKey; },
+          "allow another key than that of the newest version, or the first signature; needed once")
+      ->needs(sign);
+  verb->add_flag(
+          "--unsigned", [keys] { keys->change = KeyChange::kUnsigned; },
+          "stop signing, though the newest version is signed; replicas with --trust stop there")
+      ->excludes(sign);
+}
+
+void add_work_options(Command* verb, WorkOptions* work, Keys* keys) {
+  verb->add_option(
+      "--work", work->folder,
+      "folder for copies of the model during the work (default: the system's temporary folder)");
+  add_key_options(verb, keys);
+}
+
+void add_chain_args(Command* verb, ChainArgs* args) {
+  verb->add_option("STORE", args->store, "a folder, or s3://BUCKET/PREFIX")->required();
+  verb->add_option("--trust", args->trust,
+                   "refuse records that no key in this file has signed (deltawire keygen)");
+  add_store_options(verb, &args->store_options);
+}
+
+Result<Chain> open_chain(const ChainArgs& args) {
+  DW_ASSIGN_OR_RETURN(auto store, open_store(args.store, args.store_options));
+  return Chain::open(std::move(store), {.trust = args.trust});
+}
+
+Result<uint64_t> head_of(const Chain& chain) {
+  DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, chain.head());
+  if (!head) return not_found(chain.store().url() + ": nothing was published yet");
+  return *head;
+}
+
+Json parts_json(const std::vector<PartRef>& parts) {
+  Json list = Json::array();
+  for (const PartRef& part : parts) {
+    list.push_back(
+        {{"name", part.name}, {"bytes", part.size_bytes}, {"sha_256", part.sha256.hex()}});
+  }
+  return list;
+}
+
+Result<std::filesystem::path> cache_folder(const std::string& name, const char* option) {
+  const char* const cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache != '\0') return std::filesystem::path(cache) / "deltawire" / name;
+  const char* const home = std::getenv("HOME");
+  if (home != nullptr && *home != '\0') {
+    return std::filesystem::path(home) / ".cache/deltawire" / name;
+  }
+  return invalid_argument(
+      fmt::format("neither XDG_CACHE_HOME nor HOME is set; say {} DIR", option));
 }
 
 }  // namespace deltawire::cli

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include "cli/options.h"
-#include "cli/shared_options.h"
 #include "cli/verbs.h"
 
 namespace deltawire::cli {

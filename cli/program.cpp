@@ -8,7 +8,6 @@
 
 #include "cli/next_step.h"
 #include "cli/options.h"
-#include "cli/shared_options.h"
 #include "deltawire/version.h"
 #include "kernels/kernels.h"
 #include "ship/ship.h"
@@ -51,7 +50,6 @@ const VerbGroup kGroups[] = {
     {"You use slime, miles or TRL on one side", {add_import, add_export}},
     {"You have checkpoints and deltas in files", {add_diff, add_apply, add_verify, add_inspect}},
     {"You try it out and measure", {}, true},
-    {"Your shell", {add_completion}},
 };
 
 std::string shared_options_help() {
@@ -129,8 +127,8 @@ Status bad_command_line(const Command& app, const Parsed& mistake) {
 }
 
 // Verbs that look at weights run on kernels.
-Status check_kernels(const Command& verb) {
-  if (unknown_kernels().empty() || verb.name() == "completion") return {};
+Status check_kernels() {
+  if (unknown_kernels().empty()) return {};
   return invalid_argument(fmt::format(
       "DELTAWIRE_KERNELS={} cannot run here; see deltawire --version", unknown_kernels()));
 }
@@ -250,7 +248,7 @@ int run_command_line(int argc, char** argv, const std::vector<AddVerb>& lab) {
     case Parsed::Kind::kTooMany:
       return context.fail(bad_command_line(app, parsed));
   }
-  if (Status status = check_kernels(*app.chosen()); !status.ok()) {
+  if (Status status = check_kernels(); !status.ok()) {
     return context.fail(status);
   }
   listen_for_interrupts();

@@ -2,9 +2,7 @@
 
 #include "cli/options.h"
 #include "cli/replica_options.h"
-#include "cli/shared_options.h"
 #include "cli/table.h"
-#include "cli/units.h"
 #include "cli/verbs.h"
 #include "tensor/text.h"
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "cli/options.h"
-#include "cli/units.h"
+#include "cli/table.h"
 #include "cli/verbs.h"
 
 namespace deltawire::cli {

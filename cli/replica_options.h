@@ -8,7 +8,7 @@
 
 #include "cli/command.h"
 #include "cli/context.h"
-#include "cli/shared_options.h"
+#include "cli/options.h"
 #include "deltawire/replica.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"

@@ -10,15 +10,13 @@
 #include <map>
 
 #include "cli/options.h"
-#include "cli/shared_options.h"
 #include "cli/table.h"
-#include "cli/units.h"
 #include "cli/verbs.h"
 #include "deltawire/chain.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/replica.h"
-#include "replica/journal_record.h"
-#include "replica/local_layout.h"
+#include "replica/journal.h"
+#include "replica/local_state.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

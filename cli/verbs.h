@@ -34,7 +34,6 @@ void add_pull(Command& app, Context& context, Call* call);
 void add_follow(Command& app, Context& context, Call* call);
 void add_status(Command& app, Context& context, Call* call);
 void add_keygen(Command& app, Context& context, Call* call);
-void add_completion(Command& app, Context& context, Call* call);
 
 // What main() does, from arguments to the exit status. `lab` are the verbs to try it out and
 // measure, which not every build has: the program knows their names, and says where they are to be

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "bridge/bridge.h"
-#include "cli/units.h"
+#include "cli/table.h"
 #include "cli/verbs.h"
 #include "deltawire/delta.h"
 

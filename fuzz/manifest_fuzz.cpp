@@ -4,8 +4,8 @@
 #include <string>
 
 #include "chain/heartbeat.h"
+#include "chain/named_objects.h"
 #include "chain/names.h"
-#include "chain/side_objects.h"
 #include "chain/trash.h"
 #include "format/manifest.h"
 #include "format/part_check.h"

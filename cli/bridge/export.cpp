@@ -7,10 +7,10 @@
 #include "cli/context.h"
 #include "cli/options.h"
 #include "cli/replica_options.h"
-#include "cli/units.h"
+#include "cli/table.h"
 #include "cli/verbs.h"
 #include "dialect/slime/slime_index.h"
-#include "notify/engine.h"
+#include "notify/notifier.h"
 #include "replica/follow_watch.h"
 
 namespace deltawire::cli {

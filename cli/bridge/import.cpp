@@ -8,8 +8,7 @@
 #include "cli/metrics.h"
 #include "cli/options.h"
 #include "cli/publish/publish.h"
-#include "cli/shared_options.h"
-#include "cli/units.h"
+#include "cli/table.h"
 #include "cli/verbs.h"
 
 namespace deltawire::cli {

@@ -8,7 +8,6 @@
 #include "cli/command.h"
 #include "cli/context.h"
 #include "cli/options.h"
-#include "cli/shared_options.h"
 #include "cli/step_loop.h"
 #include "cli/verbs.h"
 
@@ -33,12 +32,10 @@ struct BridgeVerbOptions {
 // DIALECT comes first: call it before the other arguments are added.
 inline void add_dialect(Command* verb, BridgeVerbOptions* options) {
   std::string known;
-  std::vector<std::string> words;
   for (const DialectName& dialect : dialect_names()) {
     known += (known.empty() ? "" : ", ") + dialect.name + " (" + dialect.title + ")";
-    words.push_back(dialect.name);
   }
-  verb->add_option("DIALECT", options->dialect, known)->required()->offer(words);
+  verb->add_option("DIALECT", options->dialect, known)->required();
 }
 
 // Returns --follow.

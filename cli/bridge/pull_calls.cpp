@@ -214,9 +214,9 @@ HttpAnswer PullCalls::answer(const HttpMessage& message) {
     return refuse(404, "there are POST /pull_weights and GET /health");
   }
   if (message.method != "POST") return refuse(405, "only POST");
-  const bool room = num_waiting_.fetch_add(1) < kMaxWaiting;
+  const bool may_wait = num_waiting_.fetch_add(1) < kMaxWaiting;
   const Result<uint64_t> version =
-      room ? pull(message) : Result<uint64_t>(unavailable("too many calls are waiting"));
+      may_wait ? pull(message) : Result<uint64_t>(unavailable("too many calls are waiting"));
   num_waiting_.fetch_sub(1);
   if (version.ok()) {
     log_event(LogLevel::kInfo, "pull_weights.done", {{"version", *version}});
@@ -225,7 +225,7 @@ HttpAnswer PullCalls::answer(const HttpMessage& message) {
   const Status& status = version.status();
   log_event(LogLevel::kError, "pull_weights.failed", {{"error", status}});
   return json_answer(
-      room ? 400 : 503,
+      may_wait ? 400 : 503,
       {{"success", false}, {"message", status.to_string()}, {"code", code_name(status.code())}});
 }
 

@@ -5,7 +5,6 @@
 
 #include "cli/inspect/inspect.h"
 #include "cli/table.h"
-#include "cli/units.h"
 #include "delta/output.h"
 #include "deltawire/checkpoint.h"
 #include "tensor/text.h"
@@ -131,9 +130,6 @@ void say_tensors(const Context& context, const Checkpoint& checkpoint, Tensors t
 
 Status inspect_checkpoint(const Context& context, const InspectOptions& options) {
   DW_ASSIGN_OR_RETURN(const Checkpoint checkpoint, open_checkpoint(options.path));
-  if (!options.base.empty()) {
-    return invalid_argument("--base is for deltas, and " + options.path + " is a checkpoint");
-  }
   Tensors tensors;
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
     if (options.tensor.empty() || options.tensor == tensor.view.name) tensors.push_back(&tensor);

@@ -4,9 +4,7 @@
 #include <map>
 
 #include "cli/inspect/inspect.h"
-#include "cli/inspect/statistics.h"
 #include "cli/table.h"
-#include "cli/units.h"
 #include "delta/delta_reader.h"
 #include "delta/output.h"
 #include "tensor/text.h"
@@ -206,18 +204,6 @@ Json to_json(const InspectOptions& options, const Delta& delta, const Entries& e
           {"tensor_list", list}};
 }
 
-Result<std::vector<ChangeStatistics>> statistics_of(const Context& context,
-                                                    const InspectOptions& options,
-                                                    const Delta& delta) {
-  DW_ASSIGN_OR_RETURN(const Checkpoint base, open_checkpoint(options.base));
-  ThreadPool pool(context.threads);
-  ProgressBar bar(context, "inspect");
-  Result<std::vector<ChangeStatistics>> statistics =
-      change_statistics(delta, base, options.tensor, &pool, bar.callback());
-  DW_RETURN_IF_ERROR(base.check_unchanged());
-  return statistics;
-}
-
 }  // namespace
 
 Status inspect_delta(const Context& context, const InspectOptions& options) {
@@ -229,21 +215,12 @@ Status inspect_delta(const Context& context, const InspectOptions& options) {
   if (entries.empty() && !options.tensor.empty()) {
     return not_found(options.path + ": no change of a tensor " + quote(options.tensor));
   }
-  std::vector<ChangeStatistics> statistics;
-  if (!options.base.empty()) {
-    DW_ASSIGN_OR_RETURN(statistics, statistics_of(context, options, delta));
-  }
   DW_RETURN_IF_ERROR(check_interrupted());
   DW_RETURN_IF_ERROR(delta.check_unchanged());
-  if (context.json) {
-    Json json = to_json(options, delta, entries);
-    for (const ChangeStatistics& one : statistics) json["movement"].push_back(movement_json(one));
-    context.emit(json);
-  }
+  if (context.json) context.emit(to_json(options, delta, entries));
   say_summary(context, options, delta, entries);
   say_codecs(context, entries);
   say_entries(context, entries, options.all);
-  for (const ChangeStatistics& one : statistics) say_movement(context, one);
   return {};
 }
 

@@ -6,7 +6,6 @@
 
 #include "bridge/bridge.h"
 #include "cli/table.h"
-#include "cli/units.h"
 #include "cli/verbs.h"
 #include "delta/delta_reader.h"
 #include "tensor/text.h"
@@ -79,10 +78,6 @@ Status inspect_version(const Context& context, const InspectOptions& options,
 
 Status inspect_foreign(const Context& context, const InspectOptions& options,
                        const ForeignPath& path) {
-  if (!options.base.empty()) {
-    return invalid_argument("--base is for deltas of deltawire, and " + options.path + " is of " +
-                            path.title);
-  }
   if (path.version) {
     DW_ASSIGN_OR_RETURN(const ForeignSummary summary, describe_foreign(path, *path.version));
     return inspect_version(context, options, path, summary);
@@ -133,7 +128,6 @@ void add_inspect(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(app, context, "inspect",
                             "Show what is in a checkpoint or a delta, also of slime or TRL",
                             "  deltawire inspect delta.safetensors\n"
-                            "  deltawire inspect delta.safetensors --base step1.safetensors\n"
                             "  deltawire inspect ckpt-1/ --tensor model.norm.weight --json\n"
                             "  deltawire inspect deltas/                  all versions, of slime\n"
                             "  deltawire inspect deltas/weight_v000012    one of them");
@@ -141,11 +135,8 @@ void add_inspect(Command& app, Context& context, Call* call) {
   verb->add_option("PATH", options->path,
                    "a checkpoint or a delta: a .safetensors file or a folder")
       ->required();
-  verb->add_option("--base", options->base,
-                   "the checkpoint a delta was made from: shows how far elements moved, and which");
   verb->add_option("--tensor", options->tensor, "look at this tensor only");
   verb->add_flag("--all", options->all, "list every tensor, not just the 20 largest");
-  add_threads(verb, context);
 }
 
 }  // namespace deltawire::cli

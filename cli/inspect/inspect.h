@@ -10,7 +10,6 @@ namespace deltawire::cli {
 
 struct InspectOptions {
   std::string path;
-  std::string base;    // of a delta; empty: none
   std::string tensor;  // look at this one only; empty: at all
   bool all = false;    // list every tensor
 };

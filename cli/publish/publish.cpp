@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "cli/options.h"
-#include "cli/units.h"
+#include "cli/table.h"
 #include "cli/verbs.h"
 #include "deltawire/publisher.h"
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/units.h"
+#include "cli/table.h"
 
 namespace deltawire::cli {
 namespace {

@@ -63,7 +63,7 @@ struct AddedHop {
 std::string object_of(const SideFile& file);
 
 // How much of a tensor a version changed.
-struct TensorChanges {
+struct ChangeCounts {
   std::string tensor;
   uint64_t num_changed = 0, num_elements = 0;
 };
@@ -206,7 +206,7 @@ class Chain {
   Result<Schema> schema(const Manifest& manifest) const;
   // By tensor, sorted by name; those that did not change are left out, and a version that is stored
   // whole has none. Reads the version's parts.
-  Result<std::vector<TensorChanges>> changes(uint64_t version) const;
+  Result<std::vector<ChangeCounts>> changes(uint64_t version) const;
   // The merged deltas and anchors that lead to versions `first` ... `last`. What listings show:
   // whether they can be used is for plan() and fsck to say.
   Result<std::vector<AddedHop>> added_hops(uint64_t first, uint64_t last) const;

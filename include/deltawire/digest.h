@@ -57,7 +57,7 @@ Digest digest_of(DigestKind kind, std::span<const uint8_t> bytes);
 class Sums {
  public:
   // Bytes that lie at `offset` of their tensor. Cuts that are no multiples of eight bytes are
-  // fine: a word that is cut is kept until its other bytes come, and takes room in to_string().
+  // fine: a word that is cut is kept until its other bytes come, and takes space in to_string().
   void add(std::span<const uint8_t> bytes, uint64_t offset);
   // Those of other bytes of the same tensor.
   void add(const Sums& other);

@@ -48,7 +48,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// What to do about a failure, for people: "make room on that disk, then repeat". Empty when the
+// What to do about a failure, for people: "free space on that disk, then repeat". Empty when the
 // message says it. docs/operations.md says more.
 std::string next_step(const Status& status);
 

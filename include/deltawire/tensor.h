@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "deltawire/status.h"
-#include "deltawire/tensor.h"
 
 namespace deltawire {
 

@@ -4,7 +4,6 @@
 
 #include "cli/options.h"
 #include "lab/bench/cases.h"
-#include "lab/bench/pipeline.h"
 #include "lab/verbs.h"
 
 namespace deltawire::cli {
@@ -25,7 +24,6 @@ struct BenchCase {
 const BenchCase kCases[] = {
     {"codecs", "sizes and speeds, also of peers' formats", bench_codecs},
     {"chain", "publish to replica, also over a slow link", bench_chain},
-    {"versions", "long chains, records of many tensors", bench_versions},
     {"cuda", "the GPU path against the GPU's own bounds", bench_cuda},
 };
 
@@ -55,12 +53,6 @@ Status check_options(const std::string& name, const std::vector<CaseOption>& opt
   return {};
 }
 
-std::vector<std::string> pipeline_names() {
-  std::vector<std::string> names;
-  for (const auto& one : all_pipelines()) names.push_back(one->name());
-  return names;
-}
-
 std::vector<CaseOption> add_options(Command* verb, BenchOptions* to) {
   auto* old_path =
       verb->add_option("OLD", to->old_path, "checkpoint, in place of simulated weights");
@@ -82,7 +74,7 @@ std::vector<CaseOption> add_options(Command* verb, BenchOptions* to) {
   auto* folder =
       verb->add_option("--folder", to->folder, "where to work (default: as TMPDIR says)");
   auto* codecs = verb->add_option("--codec", to->codecs, "only these rows");
-  codecs->type_name("NAME")->offer(pipeline_names());
+  codecs->type_name("NAME");
   auto* sizes = verb->add_flag("--sizes", to->sizes, "bytes only: no timing");
   auto* rate = verb->add_option("--rate", to->rate_megabytes, "of the link, MB/s (default 100)");
   rate->positive();
@@ -90,11 +82,6 @@ std::vector<CaseOption> add_options(Command* verb, BenchOptions* to) {
                                  "of the link, round trip in ms (default 50)");
   delay->not_negative();
   auto* no_s3 = verb->add_flag("!--no-s3", to->s3, "do not start a Ceph RADOS Gateway");
-  auto* versions =
-      verb->add_option("--versions", to->versions, "lengths of chains (default 10 1000 100000)");
-  versions->between(1, 1'000'000)->type_name("N");
-  auto* tensors = add_whole_number(verb, "--tensors", &to->tensors,
-                                   "that records have (default 50000)", 1, 1'000'000);
   auto* model = add_choice(verb, "--model", &to->model, "8b, 1.7b or moe: its tensors (default 8b)",
                            {"8b", "1.7b", "moe"});
   model->excludes(old_path);
@@ -106,10 +93,9 @@ std::vector<CaseOption> add_options(Command* verb, BenchOptions* to) {
       {{old_path}, {"codecs", "cuda"}},
       {{params, quick, seed}, {"codecs", "chain"}},
       {{density, repeat}, {"codecs", "chain", "cuda"}},
-      {{folder}, {"chain", "versions"}},
+      {{folder}, {"chain"}},
       {{codecs, sizes}, {"codecs"}},
       {{rate, delay, no_s3}, {"chain"}},
-      {{versions, tensors}, {"versions"}},
       {{model, copies}, {"cuda"}}};
   std::vector<CaseOption> all;
   for (const auto& [options, cases] : taken) {

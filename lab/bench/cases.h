@@ -21,9 +21,6 @@ struct BenchOptions {
   // chain
   double rate_megabytes = 100, round_trip_milliseconds = 50;
   bool s3 = true;
-  // versions
-  std::vector<uint64_t> versions = {10, 1000, 100'000};
-  uint64_t tensors = 50'000;
   // cuda
   std::string model = "8b";
   uint64_t copies = 1;  // of each tensor of the checkpoints
@@ -34,8 +31,6 @@ Status bench_codecs(const Context& context, const BenchOptions& options);
 // From publish() to the replica that holds the version, over several stores; against slime's
 // pipeline and a full copy.
 Status bench_chain(const Context& context, const BenchOptions& options);
-// Requests and time to find the head and to plan on long chains; records of many tensors.
-Status bench_versions(const Context& context, const BenchOptions& options);
 // The GPU path against the bounds of the machine. Unsupported in builds without CUDA.
 Status bench_cuda(const Context& context, const BenchOptions& options);
 

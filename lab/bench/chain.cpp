@@ -9,14 +9,14 @@
 
 #include "base/folder.h"
 #include "base/guard.h"
-#include "cli/units.h"
+#include "cli/table.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
 #include "deltawire/tensor_replica.h"
 #include "lab/bench/cases.h"
 #include "lab/bench/pipeline.h"
 #include "lab/bench/report.h"
-#include "lab/demo/gateway.h"
+#include "lab/demo/process.h"
 #include "store/open_store.h"
 
 namespace deltawire::cli {

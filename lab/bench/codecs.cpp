@@ -1,19 +1,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
-#include <functional>
-#include <iterator>
 #include <numeric>
 
 #include "base/folder.h"
 #include "base/guard.h"
 #include "base/waves.h"
-#include "cli/units.h"
+#include "cli/table.h"
 #include "deltawire/delta.h"
-#include "kernels/kernels.h"
-#include "lab/bench/bound.h"
 #include "lab/bench/cases.h"
+#include "lab/bench/data.h"
 #include "lab/bench/pipeline.h"
 #include "lab/bench/report.h"
 #include "tensor/text.h"
@@ -126,95 +122,6 @@ Result<Speed> measure(const Pipeline& pipeline, const BenchData& data, ThreadPoo
   return speed;
 }
 
-// ---- how fast both inputs are read, and how close to that comes the diff
-
-struct BandwidthPiece {
-  const uint8_t *before, *after, *same;
-  size_t size, width;
-};
-
-std::vector<BandwidthPiece> cut(const BenchData& data) {
-  constexpr size_t kPieceBytes = size_t{1} << 20;  // of one input: what a thread takes at a time
-  std::vector<BandwidthPiece> pieces;
-  for (const BenchTensor& tensor : data.tensors) {
-    for (size_t at = 0; at < tensor.after.size(); at += kPieceBytes) {
-      pieces.push_back({tensor.before.data() + at, tensor.after.data() + at,
-                        tensor.work.data() + at, std::min(kPieceBytes, tensor.after.size() - at),
-                        tensor.layout.width});
-    }
-  }
-  return pieces;
-}
-
-// Reads one input, then the other; the result keeps the compiler from dropping it.
-template <size_t kAhead>
-uint64_t read_piece(const BandwidthPiece& piece) {
-  constexpr size_t kWords = 16, kBytes = kWords * sizeof(uint64_t);
-  uint64_t words[kWords] = {};
-  for (const uint8_t* input : {piece.before, piece.after}) {
-    for (size_t i = 0; i + kBytes <= piece.size; i += kBytes) {
-      if constexpr (kAhead != 0) {
-        for (size_t line = 0; line < kBytes; line += 64) {
-          __builtin_prefetch(input + i + kAhead + line);
-        }
-      }
-      for (size_t k = 0; k < kWords; ++k) words[k] ^= load_le<uint64_t>(input + i + 8 * k);
-    }
-  }
-  return std::accumulate(std::begin(words), std::end(words), uint64_t{0}, std::bit_xor<>());
-}
-
-uint64_t diff_piece(const BandwidthPiece& piece, const uint8_t* other) {
-  alignas(64) uint16_t positions[kSegmentElements + kStripElements];
-  const auto diff = kernels().diff[width_index(piece.width)];
-  const size_t n = piece.size / piece.width;
-  uint64_t changed = 0;
-  for (size_t at = 0; at < n; at += kSegmentElements) {
-    changed += diff(piece.before + at * piece.width, other + at * piece.width,
-                    std::min(kSegmentElements, n - at), positions);
-  }
-  return changed;
-}
-
-// Bytes per second of both inputs together.
-struct Bandwidth {
-  double read = 0;
-  double same = 0;     // the diff, where nothing changed
-  double changed = 0;  // the diff of the data
-};
-
-Result<Bandwidth> measure_bandwidth(const BenchData& data, ThreadPool* pool, Effort effort) {
-  const std::vector<BandwidthPiece> pieces = cut(data);
-  // The best rate of body(piece) on all pieces goes to *best.
-  const auto measure_one = [&](const auto& body, double* best, uint64_t* sum) {
-    return effort.repeated([&]() -> Status {
-      std::atomic<uint64_t> total{0};
-      const double start = now_seconds();
-      parallel_for(pool, pieces.size(), [&](size_t i, unsigned) {
-        total.fetch_add(body(pieces[i]), std::memory_order_relaxed);
-      });
-      *best = std::max(*best, 2 * double(data.weights_bytes) / (now_seconds() - start));
-      *sum = total;
-      return {};
-    });
-  };
-  reset_work(data, pool);
-  Bandwidth result;
-  uint64_t sum = 0, found = 0;
-  for (const auto loop : {read_piece<0>, read_piece<1024>, read_piece<4096>}) {
-    DW_RETURN_IF_ERROR(measure_one(loop, &result.read, &sum));
-  }
-  DW_RETURN_IF_ERROR(
-      measure_one([](const auto& p) { return diff_piece(p, p.same); }, &result.same, &sum));
-  DW_RETURN_IF_ERROR(
-      measure_one([](const auto& p) { return diff_piece(p, p.after); }, &result.changed, &found));
-  if (sum != 0 || found != data.num_changed) {
-    return internal_error(fmt::format("kernels {}: diff found {} and {} changes, not 0 and {}",
-                                      kernels().name, sum, found, data.num_changed));
-  }
-  return result;
-}
-
 // ---- the report
 
 Status check_names(const std::vector<std::string>& wanted, const Pipelines& pipelines) {
@@ -262,22 +169,6 @@ class CodecsBench {
     pools_.push_back(all_threads);
   }
 
-  Result<BenchTable> bandwidths() const {
-    std::vector<BenchTable::Column> columns = {{"what", "GB/s of both inputs"}};
-    std::vector<Cell> read = {text_cell("read")}, same = {text_cell("diff, nothing changed")},
-                      changed = {text_cell("diff of the data")};
-    for (ThreadPool* pool : pools_) {
-      columns.push_back(column("bytes_per_s", "", pool));
-      DW_ASSIGN_OR_RETURN(const Bandwidth found, measure_bandwidth(data_, pool, effort_));
-      read.push_back(rate_cell(found.read));
-      same.push_back(rate_cell(found.same));
-      changed.push_back(rate_cell(found.changed));
-    }
-    BenchTable table(std::move(columns));
-    for (auto* row : {&read, &same, &changed}) table.add(std::move(*row));
-    return table;
-  }
-
   Result<BenchTable> rows(const Pipelines& pipelines, const Bound& bound) const {
     std::vector<BenchTable::Column> columns = {{"name", "codec"},
                                                {"bytes", "bytes"},
@@ -285,7 +176,7 @@ class CodecsBench {
                                                {"over_bound", "x bound"}};
     for (const char* what : {"encode", "apply"}) {
       for (ThreadPool* pool : pools_) {
-        if (!options_.sizes) columns.push_back(column("bytes_per_s", what, pool));
+        if (!options_.sizes) columns.push_back(column(what, pool));
       }
     }
     BenchTable table(std::move(columns));
@@ -300,11 +191,10 @@ class CodecsBench {
   }
 
  private:
-  static BenchTable::Column column(const std::string& unit, std::string what, ThreadPool* pool) {
+  static BenchTable::Column column(const std::string& what, ThreadPool* pool) {
     const unsigned threads = num_workers(pool);
-    const std::string key = what.empty() ? unit : what + "_" + unit;
-    return {fmt::format("{}_{}", key, threads),
-            fmt::format("{}{}{} thr", what, what.empty() ? "" : ", ", threads)};
+    return {fmt::format("{}_bytes_per_s_{}", what, threads),
+            fmt::format("{}, {} thr", what, threads)};
   }
 
   Status add_row(const Pipeline& pipeline, const Bound& bound, BenchTable* table) const {
@@ -375,11 +265,6 @@ Status bench_codecs(const Context& context, const BenchOptions& options) {
     report["file_bytes"] = bytes;
   }
   const CodecsBench bench(context, options, data, &pool);
-  if (!options.sizes) {
-    DW_ASSIGN_OR_RETURN(const BenchTable bandwidths, bench.bandwidths());
-    bandwidths.say(context);
-    report["bandwidths"] = bandwidths.json();
-  }
   DW_ASSIGN_OR_RETURN(const BenchTable rows, bench.rows(pipelines, bound));
   rows.say(context);
   report["rows"] = rows.json();

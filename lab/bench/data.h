@@ -2,9 +2,9 @@
 #pragma once
 
 #include <sys/mman.h>
-
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,5 +57,22 @@ void say_data(const Context& context, const BenchData& data);
 void reset_work(const BenchData& data, ThreadPool* pool);
 // Internal, naming the first tensor and element, unless `work` is now the state after.
 Status check_work(const BenchData& data, const std::string& who, ThreadPool* pool);
+
+// How few bytes the changes could take: what every codec is measured against.
+
+// Empirical entropies in bytes, one model per tensor, the model itself for free. An adaptive codec
+// may come in below: the bound knows one probability per key and tensor.
+struct Bound {
+  double positions = 0;        // which elements changed, given the old key (the exponent) of each
+  double values = 0;           // new - old of those that did, given the old key
+  double plain_positions = 0;  // which elements changed, knowing only how many
+
+  double conditioned() const noexcept { return positions + values; }
+  double unconditioned() const noexcept { return plain_positions + values; }
+};
+
+Bound tensor_bound(const BenchTensor& tensor);
+// The sum over tensors; the same on any number of threads.
+Bound bound_of(std::span<const BenchTensor> tensors, ThreadPool* pool);
 
 }  // namespace deltawire::cli

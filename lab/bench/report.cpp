@@ -8,7 +8,6 @@
 
 #include "base/thread_pool.h"
 #include "cli/table.h"
-#include "cli/units.h"
 #include "kernels/kernels.h"
 
 namespace deltawire::cli {

@@ -13,10 +13,9 @@
 
 #include "base/json.h"
 #include "cli/options.h"
-#include "cli/units.h"
+#include "cli/table.h"
 #include "deltawire/delta.h"
 #include "deltawire/replica.h"
-#include "lab/demo/gateway.h"
 #include "lab/demo/process.h"
 #include "lab/verbs.h"
 

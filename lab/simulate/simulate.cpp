@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "cli/options.h"
-#include "cli/units.h"
+#include "cli/table.h"
 #include "lab/simulate/simulation.h"
 #include "lab/verbs.h"
 #include "tensor/text.h"

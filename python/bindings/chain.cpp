@@ -8,6 +8,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <functional>
 #include <map>
 #include <tuple>
 
@@ -47,9 +48,9 @@ Result<std::vector<Spec>> tensors_of(const Chain& chain, uint64_t version) {
 }
 
 Result<std::map<std::string, Counts>> changes_of(const Chain& chain, uint64_t version) {
-  DW_ASSIGN_OR_RETURN(const std::vector<TensorChanges> changes, chain.changes(version));
+  DW_ASSIGN_OR_RETURN(const std::vector<ChangeCounts> changes, chain.changes(version));
   std::map<std::string, Counts> counts;
-  for (const TensorChanges& own : changes) {
+  for (const ChangeCounts& own : changes) {
     counts[own.tensor] = Counts(own.num_changed, own.num_elements);
   }
   return counts;
@@ -61,63 +62,33 @@ Status prove(const Chain& chain, uint64_t version, const Proof& proof) {
   return proof.check(schema, record.manifest);
 }
 
-// body(chain) -> Status or Result.
-template <class Body>
-auto call(ChainHandle& self, Body&& body) {
-  return self.call([&](WatchedChain& own) { return body(static_cast<const Chain&>(own.chain)); });
+// body(chain, args...) -> Status or Result: a method of the chain, or a function.
+template <class Body, class... Args>
+auto call(ChainHandle& self, const Body& body, Args&... args) {
+  return ForPython()(self.call(
+      [&](WatchedChain& own) { return std::invoke(body, std::as_const(own.chain), args...); }));
+}
+template <class R, class... Args>
+auto method_of(R (Chain::*body)(Args...) const) {
+  return [body](ChainHandle& self, Args... args) { return call(self, body, args...); };
+}
+template <class R, class... Args>
+auto method_of(R (*body)(const Chain&, Args...)) {
+  return [body](ChainHandle& self, Args... args) { return call(self, body, args...); };
 }
 
 void bind_reading(nb::class_<ChainHandle>& type) {
-  type.def_prop_ro("run",
-                   [](ChainHandle& self) {
-                     return call(self, [](const Chain& chain) { return chain.run(); });
-                   })
-      .def("head",
-           [](ChainHandle& self) {
-             return unwrap(call(self, [](const Chain& chain) { return chain.head(); }));
-           })
-      .def("versions",
-           [](ChainHandle& self) {
-             return unwrap(call(self, [](const Chain& chain) { return chain.versions(); }));
-           })
-      .def(
-          "manifest",
-          [](ChainHandle& self, uint64_t version) {
-            return to_python(
-                unwrap(call(self, [&](const Chain& chain) { return chain.version(version); })));
-          },
-          nb::arg("version"))
-      .def(
-          "tensors",
-          [](ChainHandle& self, uint64_t version) {
-            return unwrap(
-                call(self, [&](const Chain& chain) { return tensors_of(chain, version); }));
-          },
-          nb::arg("version"))
-      .def(
-          "changes",
-          [](ChainHandle& self, uint64_t version) {
-            return unwrap(
-                call(self, [&](const Chain& chain) { return changes_of(chain, version); }));
-          },
-          nb::arg("version"))
-      .def(
-          "prove",
-          [](ChainHandle& self, uint64_t version, const Proof& proof) {
-            check(call(self, [&](const Chain& chain) { return prove(chain, version, proof); }));
-          },
-          nb::arg("version"), nb::arg("proof"))
-      .def(
-          "plan",
-          [](ChainHandle& self, std::optional<uint64_t> from, std::optional<uint64_t> to) {
-            return to_python(
-                unwrap(call(self, [&](const Chain& chain) { return chain.plan(from, to); })));
-          },
-          nb::arg("from_version").none(), nb::arg("to").none())
+  type.def_prop_ro("run", method_of(&Chain::run))
+      .def("head", method_of(&Chain::head))
+      .def("versions", method_of(&Chain::versions))
+      .def("manifest", method_of(&Chain::version), nb::arg("version"))
+      .def("tensors", method_of(&tensors_of), nb::arg("version"))
+      .def("changes", method_of(&changes_of), nb::arg("version"))
+      .def("prove", method_of(&prove), nb::arg("version"), nb::arg("proof"))
+      .def("plan", method_of(&Chain::plan), nb::arg("from_version").none(), nb::arg("to").none())
       .def("replicas", [](ChainHandle& self) {
         nb::list out;
-        for (const ListedHeartbeat& listed :
-             unwrap(call(self, [](const Chain& chain) { return chain.replicas(); }))) {
+        for (const ListedHeartbeat& listed : call(self, &Chain::replicas)) {
           out.append(to_python(listed));
         }
         return out;
@@ -125,82 +96,51 @@ void bind_reading(nb::class_<ChainHandle>& type) {
 }
 
 void bind_keeping(nb::class_<ChainHandle>& type) {
-  type.def("pins",
-           [](ChainHandle& self) {
-             return unwrap(call(self, [](const Chain& chain) { return chain.pins(); }));
-           })
-      .def(
-          "pin",
-          [](ChainHandle& self, uint64_t version) {
-            check(call(self, [&](const Chain& chain) { return chain.pin(version); }));
-          },
-          nb::arg("version"))
-      .def(
-          "unpin",
-          [](ChainHandle& self, uint64_t version) {
-            check(call(self, [&](const Chain& chain) { return chain.unpin(version); }));
-          },
-          nb::arg("version"))
-      .def(
-          "forget",
-          [](ChainHandle& self, const std::string& name, bool force) {
-            return unwrap(
-                call(self, [&](const Chain& chain) { return chain.forget(name, force); }));
-          },
-          nb::arg("name"), nb::arg("force"))
+  type.def("pins", method_of(&Chain::pins))
+      .def("pin", method_of(&Chain::pin), nb::arg("version"))
+      .def("unpin", method_of(&Chain::unpin), nb::arg("version"))
+      .def("forget", method_of(&Chain::forget), nb::arg("name"), nb::arg("force"))
       .def(
           "gc",
-          [](ChainHandle& self, uint64_t keep, int64_t grace_seconds, bool dry_run,
-             bool signed_too) {
+          [](ChainHandle& self, const nb::kwargs& given) {
             GcOptions options;
-            options.keep = keep;
-            options.grace_seconds = grace_seconds;
-            options.dry_run = dry_run;
-            options.signed_too = signed_too;
-            return to_python(unwrap(
-                call(self, [&](const Chain& chain) { return chain.collect_garbage(options); })));
+            DW_OPTIONS(options, given, keep, grace_seconds, dry_run, signed_too);
+            return call(self, &Chain::collect_garbage, options);
           },
-          nb::arg("keep"), nb::arg("grace_seconds"), nb::arg("dry_run"), nb::arg("signed_too"));
+          nb::arg("options"));
 }
 
 void bind_maintaining(nb::class_<ChainHandle>& type) {
   type.def(
           "compact",
-          [](ChainHandle& self, const std::vector<uint64_t>& spans, uint64_t first,
-             std::optional<uint64_t> upto, const std::string& codec, uint64_t part_bytes,
-             uint64_t memory_limit, const std::filesystem::path& work, unsigned threads) {
+          [](ChainHandle& self, uint64_t first, const std::filesystem::path& work, unsigned threads,
+             const nb::kwargs& given) {
             CompactOptions options;
-            options.spans = spans;
             options.from = first;
-            options.upto = upto;
-            options.codec = codec;
-            options.part_bytes = part_bytes;
-            options.memory_limit = memory_limit;
-            return to_python(unwrap(self.call([&](WatchedChain& own) {
+            DW_OPTIONS(options, given, spans, upto, codec, part_bytes, memory_limit);
+            return ForPython()(self.call([&](WatchedChain& own) {
               options.work = own.work(work, threads);
               return compact_chain(own.chain, options);
-            })));
+            }));
           },
-          nb::kw_only(), nb::arg("spans"), nb::arg("first"), nb::arg("upto").none(),
-          nb::arg("codec"), nb::arg("part_bytes"), nb::arg("memory_limit"), nb::arg("work"),
-          nb::arg("threads"))
+          nb::arg("first"), nb::arg("work"), nb::arg("threads"), nb::arg("options"))
       .def(
           "anchor",
           [](ChainHandle& self, std::optional<uint64_t> version, bool plain_files,
              const std::filesystem::path& work, unsigned threads) {
-            return to_python(unwrap(self.call([&](WatchedChain& own) {
+            return ForPython()(self.call([&](WatchedChain& own) {
               WorkOptions options = own.work(work, threads);
               options.plain_files = plain_files;
               return make_anchor(own.chain, version, options);
-            })));
+            }));
           },
           nb::arg("version").none(), nb::arg("plain_files"), nb::arg("work"), nb::arg("threads"))
       .def(
           "fsck",
           [](ChainHandle& self, bool quick, const std::filesystem::path& work, unsigned threads) {
-            return to_python(unwrap(self.call([&](WatchedChain& own) {
+            return ForPython()(self.call([&](WatchedChain& own) {
               return fsck_chain(own.chain, {quick, own.work(work, threads)});
-            })));
+            }));
           },
           nb::arg("quick"), nb::arg("work"), nb::arg("threads"));
 }

@@ -142,7 +142,7 @@ void find_scales(Fp8Blocks* self, const Tensor& weights, uint64_t block_rows,
   self->bounded = bounded;
 }
 
-void check_room(const Tensor& out, DType dtype, uint64_t size) {
+void check_out(const Tensor& out, DType dtype, uint64_t size) {
   if (out.writable && out.memory == Memory::kHost && out.dtype == dtype && out.bytes.size() == size)
     return;
   throw StatusError(invalid_argument("tensor " + quote(out.name) + ": expected " +
@@ -152,7 +152,7 @@ void check_room(const Tensor& out, DType dtype, uint64_t size) {
 
 void write_elements(const Fp8Blocks& self, const Tensor& out) {
   const uint64_t count = self.matrix.rows * self.matrix.columns;
-  check_room(out, DType::kF8_E4M3, count);
+  check_out(out, DType::kF8_E4M3, count);
   without_gil([&] {
     ThreadPool pool(self.threads);
     const MutableBytes all = out.bytes;
@@ -290,7 +290,7 @@ void bind_computed(nb::module_& module) {
       .def_ro("bounded", &Fp8Blocks::bounded)
       .def("write_scales",
            [](const Fp8Blocks& self, const Tensor& out) {
-             check_room(out, DType::kF32, self.scales.size() * sizeof(float));
+             check_out(out, DType::kF32, self.scales.size() * sizeof(float));
              std::memcpy(out.bytes.data(), self.scales.data(), out.bytes.size());
            })
       .def("write_elements", &write_elements)

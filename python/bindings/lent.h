@@ -27,16 +27,6 @@ Result<T> ask_python(const std::string& place, const Body& body) {
                              });
 }
 
-// Lets go of an object in any thread, also when the interpreter is ending.
-inline void drop(nb::object* object) {
-  const GilTaken gil;
-  if (gil.taken()) {
-    object->reset();
-  } else {
-    static_cast<void>(object->release());
-  }
-}
-
 // The library's memory for the time of one call.
 class LentView {
  public:

@@ -16,9 +16,9 @@ namespace deltawire::python {
 namespace {
 
 using MirrorHandle = Owned<Mirror>;
-using VersionNumber = std::optional<uint64_t>;
 
-std::optional<Report> mirrored_report(const std::optional<Mirrored>& mirrored) {
+std::optional<Report> mirrored_report(Result<std::optional<Mirrored>> copied) {
+  const std::optional<Mirrored> mirrored = unwrap(std::move(copied));
   if (!mirrored) return {};
   Report out;
   DW_FIELDS(out, *mirrored, version, base, num_objects, num_there, bytes, begins, seconds);
@@ -27,32 +27,19 @@ std::optional<Report> mirrored_report(const std::optional<Mirrored>& mirrored) {
   return out;
 }
 
-Report repair_report(const MirrorRepair& repair) {
+Report repair_report(Result<MirrorRepair> repaired) {
+  const MirrorRepair repair = unwrap(std::move(repaired));
   Report out;
   DW_FIELDS(out, repair, num_versions, num_hops, num_objects, num_repaired, repaired_bytes);
   return out;
 }
 
 void open_mirror(MirrorHandle* self, const StoreHandle& source, const StoreHandle& store,
-                 VersionNumber since, bool all, VersionNumber keep, int64_t grace_seconds,
-                 bool verify, bool single_writer, const std::filesystem::path& work,
-                 unsigned transfers, bool heartbeat, const std::string& name, nb::object keys,
-                 nb::object progress) {
+                 std::optional<uint64_t> keep, int64_t grace_seconds, nb::object keys,
+                 nb::object progress, const nb::kwargs& given) {
   MirrorOptions options;
-  options.since = since;
-  options.all = all;
-  if (keep) {
-    GcOptions retention;
-    retention.keep = *keep;
-    retention.grace_seconds = grace_seconds;
-    options.keep = retention;
-  }
-  options.verify = verify;
-  options.single_writer = single_writer;
-  options.work = work;
-  options.transfers = transfers;
-  options.heartbeat = heartbeat;
-  options.name = name;
+  DW_OPTIONS(options, given, since, all, verify, single_writer, work, transfers, heartbeat, name);
+  if (keep) options.keep = GcOptions{.keep = *keep, .grace_seconds = grace_seconds};
   const Keys files = to_keys(keys);
   new (self) MirrorHandle("the mirror", std::move(progress), [&](Progress watch) -> Result<Mirror> {
     options.progress = std::move(watch);
@@ -65,32 +52,14 @@ void open_mirror(MirrorHandle* self, const StoreHandle& source, const StoreHandl
 
 void bind_mirror(nb::module_& module) {
   bind_owned<Mirror>(module, "Mirror")
-      .def("__init__", &open_mirror, nb::arg("source"), nb::arg("store"), nb::kw_only(),
-           nb::arg("since").none(), nb::arg("all"), nb::arg("keep").none(),
-           nb::arg("grace_seconds"), nb::arg("verify"), nb::arg("single_writer"), nb::arg("work"),
-           nb::arg("transfers"), nb::arg("heartbeat"), nb::arg("name"), nb::arg("keys"),
-           nb::arg("progress").none())
-      .def(
-          "next",
-          [](MirrorHandle& self) {
-            return mirrored_report(unwrap(self.call([](Mirror& mirror) { return mirror.next(); })));
-          })
-      .def(
-          "repair",
-          [](MirrorHandle& self) {
-            return repair_report(unwrap(self.call([](Mirror& mirror) { return mirror.repair(); })));
-          })
-      .def_prop_ro(
-          "run",
-          [](MirrorHandle& self) { return self.call([](Mirror& mirror) { return mirror.run(); }); })
-      .def_prop_ro("version",
-                   [](MirrorHandle& self) {
-                     return self.call([](Mirror& mirror) { return mirror.version(); });
-                   })
-      .def_prop_ro("head",
-                   [](MirrorHandle& self) {
-                     return self.call([](Mirror& mirror) { return mirror.head(); });
-                   })
+      .def("__init__", &open_mirror, nb::arg("source"), nb::arg("store"), nb::arg("keep").none(),
+           nb::arg("grace_seconds"), nb::arg("keys"), nb::arg("progress").none(),
+           nb::arg("options"))
+      .def("next", method(&Mirror::next, mirrored_report))
+      .def("repair", method(&Mirror::repair, repair_report))
+      .def_prop_ro("run", method(&Mirror::run))
+      .def_prop_ro("version", method(&Mirror::version))
+      .def_prop_ro("head", method(&Mirror::head))
       .def("close", &MirrorHandle::close);
 }
 

@@ -1,12 +1,8 @@
 #include "options.h"
 
-#include <nanobind/stl/filesystem.h>
-#include <nanobind/stl/string.h>
-
 #include <memory>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "lent.h"
@@ -116,5 +112,8 @@ PublishOptions to_publish_options(nb::handle group) {
   return options;
 }
 
-// The package has checked the word.
+void refuse_option(const char* name, nb::handle value) {
+  throw nb::type_error((std::string(name) + " cannot be " + nb::repr(value).c_str()).c_str());
+}
+
 }  // namespace deltawire::python

@@ -20,16 +20,11 @@ using PublisherHandle = Owned<Publisher>;
 
 void open_publisher(PublisherHandle* self, const StoreHandle& store,
                     const std::optional<std::filesystem::path>& folder, bool pinned,
-                    nb::object anchors, nb::object keys, nb::object ranks, const std::string& codec,
-                    const std::string& quantization, nb::object rare, nb::object progress) {
+                    nb::object rare, nb::object progress, const nb::kwargs& given) {
   PublishOptions options = to_publish_options(rare);
+  DW_OPTIONS(options, given, anchors, keys, ranks, codec, quantization);
   options.snapshot = folder ? SnapshotPlace(SnapshotInFolder{*folder, false})
                             : SnapshotPlace(SnapshotInMemory{pinned});
-  options.anchors = to_anchors(anchors);
-  options.keys = to_keys(keys);
-  options.ranks = to_ranks(ranks);
-  options.codec = codec;
-  options.quantization = quantization;
   new (self) PublisherHandle("the publisher", std::move(progress), [&](Progress watch) {
     options.progress = std::move(watch);
     return Publisher::open(store.get(), options);
@@ -40,14 +35,9 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
 
 void bind_publisher(nb::module_& module) {
   bind_owned<Publisher>(module, "Publisher")
-      .def("__init__", &open_publisher, nb::arg("store"), nb::kw_only(), nb::arg("folder").none(),
-           nb::arg("pinned"), nb::arg("anchors"), nb::arg("keys"), nb::arg("ranks").none(),
-           nb::arg("codec"), nb::arg("quantization"), nb::arg("options"),
-           nb::arg("progress").none())
-      .def_prop_ro("run",
-                   [](PublisherHandle& self) {
-                     return self.call([](Publisher& publisher) { return publisher.run(); });
-                   })
+      .def("__init__", &open_publisher, nb::arg("store"), nb::arg("folder").none(),
+           nb::arg("pinned"), nb::arg("options"), nb::arg("progress").none(), nb::arg("given"))
+      .def_prop_ro("run", method(&Publisher::run))
       .def("memory",
            [](PublisherHandle& self) {
              const SnapshotMemory memory =
@@ -76,18 +66,8 @@ void bind_publisher(nb::module_& module) {
             }));
           },
           nb::arg("tensors"), nb::arg("extra_files").none(), nb::arg("step").none())
-      .def("finish",
-           [](PublisherHandle& self) {
-             return to_python(
-                 unwrap(self.call([](Publisher& publisher) { return publisher.finish(); })));
-           })
-      .def(
-          "publish_checkpoint",
-          [](PublisherHandle& self, const std::filesystem::path& checkpoint) {
-            return to_python(unwrap(self.call(
-                [&](Publisher& publisher) { return publisher.publish_checkpoint(checkpoint); })));
-          },
-          nb::arg("checkpoint"))
+      .def("finish", method(&Publisher::finish))
+      .def("publish_checkpoint", method(&Publisher::publish_checkpoint), nb::arg("checkpoint"))
       .def("check_process", &PublisherHandle::check_process)
       .def("close", &PublisherHandle::close)
       .def_prop_ro("closed", &PublisherHandle::closed);

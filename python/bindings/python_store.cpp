@@ -7,8 +7,7 @@
 #include <memory>
 
 #include "buffer.h"
-#include "calls.h"
-#include "status.h"
+#include "lent.h"
 #include "store/retrying_store.h"
 #include "stores.h"
 
@@ -17,43 +16,16 @@ namespace {
 
 constexpr uint64_t kPieceBytes = uint64_t{16} << 20;  // what is held at once
 
-// Part of a body as Python's bytes, read straight into them: what is given to a store is the
+// A body as Python's bytes, read straight into them: what is given to a store is the
 // store's to keep. With the GIL, which is let go of while the body is read.
-nb::bytes bytes_of(const Body& body, uint64_t offset, uint64_t size) {
+nb::bytes bytes_of(const Body& body) {
+  const size_t size = size_t(body.size());
   nb::bytes bytes = nb::steal<nb::bytes>(PyBytes_FromStringAndSize(nullptr, Py_ssize_t(size)));
   if (!bytes.is_valid()) throw nb::python_error();
   auto* const data = reinterpret_cast<uint8_t*>(PyBytes_AsString(bytes.ptr()));
-  Status status = without_gil([&] { return body.read(offset, {data, size_t(size)}); });
+  Status status = without_gil([&] { return body.read(0, {data, size}); });
   if (!status.ok()) throw StatusError(std::move(status));
   return bytes;
-}
-
-// A body for the time of one call: a store that still asks afterwards is told so.
-class Lent {
- public:
-  explicit Lent(const Body& body) : body_(std::make_shared<const Body*>(&body)) {}
-  ~Lent() { *body_ = nullptr; }
-  Lent(const Lent&) = delete;
-  Lent& operator=(const Lent&) = delete;
-
-  // read(offset, size) -> bytes
-  nb::object reader() const {
-    return nb::cpp_function([body = body_](uint64_t offset, uint64_t size) {
-      if (*body == nullptr) {
-        throw StatusError(invalid_argument("put_stream() has ended: its pieces are gone"));
-      }
-      const uint64_t whole = (*body)->size(), at = std::min(offset, whole);
-      return bytes_of(**body, at, std::min(size, whole - at));
-    });
-  }
-
- private:
-  std::shared_ptr<const Body*> body_;
-};
-
-bool overrides_put_stream(nb::handle store) {
-  const nb::object base = nb::module_::import_("deltawire._internal.stores").attr("Store");
-  return !store.type().attr("put_stream").is(base.attr("put_stream"));
 }
 
 // The library calls from threads of its own: every method takes the GIL, and turns what is raised
@@ -63,17 +35,14 @@ class PythonStore final : public Store {
   explicit PythonStore(nb::object object)
       : object_(std::move(object)),
         url_(nb::cast<std::string>(object_.attr("url"))),
-        can_put_if_absent_(nb::cast<bool>(object_.attr("can_put_if_absent"))),
-        streams_(overrides_put_stream(object_)) {}
+        can_put_if_absent_(nb::cast<bool>(object_.attr("can_put_if_absent"))) {}
 
   ~PythonStore() override { drop(&object_); }
 
   std::string url() const override { return url_; }
   Result<Capabilities> capabilities() override { return Capabilities{can_put_if_absent_}; }
 
-  Status put(std::string_view name, const Body& body) override {
-    return streams_ && body.size() > kPieceBytes ? put_stream(name, body) : put("put", name, body);
-  }
+  Status put(std::string_view name, const Body& body) override { return put("put", name, body); }
   Status put_if_absent(std::string_view name, const Body& body) override {
     return put("put_if_absent", name, body);
   }
@@ -153,38 +122,15 @@ class PythonStore final : public Store {
             int64_t(nb::cast<double>(info.attr("modified")))};
   }
 
-  // body() -> T, with the GIL. Cancelled when the interpreter is ending.
   template <class T, class Body>
   Result<T> ask(std::string_view name, const Body& body) const {
-    return with_gil<Result<T>>(
-        cancelled(place(name) + ": the Python interpreter is ending"), [&]() -> Result<T> {
-          try {
-            return body();
-          } catch (const nb::python_error& error) {
-            return note_raised(error.value()).at(place(name));
-          } catch (const nb::cast_error&) {
-            return internal_error(place(name) + ": the store's answer has the wrong type");
-          } catch (StatusError& error) {
-            return error.status();
-          }
-        });
+    return ask_python<T>(place(name), body);
   }
 
   Status put(const char* method, std::string_view name, const Body& body) {
     return ask<bool>(name,
                      [&] {
-                       object_.attr(method)(name, bytes_of(body, 0, body.size()));
-                       return true;
-                     })
-        .status();
-  }
-
-  Status put_stream(std::string_view name, const Body& body) {
-    return ask<bool>(name,
-                     [&] {
-                       const Lent lent(body);
-                       object_.attr("_put_in_pieces")(name, body.size(), kPieceBytes,
-                                                      lent.reader());
+                       object_.attr(method)(name, bytes_of(body));
                        return true;
                      })
         .status();
@@ -212,7 +158,6 @@ class PythonStore final : public Store {
   nb::object object_;
   const std::string url_;
   const bool can_put_if_absent_;
-  const bool streams_;
 };
 
 }  // namespace

@@ -15,21 +15,12 @@ namespace deltawire::python {
 namespace {
 
 using ReplicaHandle = Owned<Replica>;
-using MaybeVersion = std::optional<uint64_t>;
 
 void open_replica(ReplicaHandle* self, const StoreHandle& store, const std::filesystem::path& local,
-                  nb::object accept, nb::object limits, nb::object copy_on_write, bool repair,
-                  bool verify_all, bool feed, bool heartbeat, const std::string& name,
-                  nb::object progress) {
+                  nb::object progress, const nb::kwargs& given) {
   ReplicaOptions options;
-  options.accept = to_accept(accept);
-  options.limits = to_limits(limits);
-  options.copy_on_write = to_copy_on_write(copy_on_write);
-  options.repair = repair;
-  options.verify_all = verify_all;
-  options.feed = feed;
-  options.heartbeat = heartbeat;
-  options.name = name;
+  DW_OPTIONS(options, given, accept, limits, copy_on_write, repair, verify_all, feed, heartbeat,
+             name);
   new (self) ReplicaHandle("the replica", std::move(progress), [&](Progress watch) {
     options.progress = std::move(watch);
     return Replica::open(store.get(), local, options);
@@ -85,44 +76,15 @@ class Watch {
 }  // namespace
 
 void bind_replica(nb::module_& module) {
-  bind_owned<Replica>(module, "Replica")
-      .def("__init__", &open_replica, nb::arg("store"), nb::arg("local"), nb::kw_only(),
-           nb::arg("accept"), nb::arg("limits"), nb::arg("copy_on_write").none(), nb::arg("repair"),
-           nb::arg("verify_all"), nb::arg("feed"), nb::arg("heartbeat"), nb::arg("name"),
-           nb::arg("progress").none())
+  nb::class_<ReplicaHandle> type = bind_owned<Replica>(module, "Replica");
+  bind_pulling(type);
+  type.def("__init__", &open_replica, nb::arg("store"), nb::arg("local"),
+           nb::arg("progress").none(), nb::arg("options"))
       .def_prop_ro("state", &state_of)
-      .def("head",
-           [](ReplicaHandle& self) {
-             return unwrap(self.call([](Replica& replica) { return replica.head(); }));
-           })
-      .def(
-          "prepare",
-          [](ReplicaHandle& self, MaybeVersion version) {
-            return to_python(
-                unwrap(self.call([&](Replica& replica) { return replica.prepare(version); })));
-          },
-          nb::arg("version").none())
-      .def("prepare_ahead",
-           [](ReplicaHandle& self) {
-             return self.call([](Replica& replica) { return replica.prepare_ahead(); });
-           })
-      .def("commit",
-           [](ReplicaHandle& self) {
-             return to_python(unwrap(self.call([](Replica& replica) { return replica.commit(); })));
-           })
       .def("settle",
            [](ReplicaHandle& self) {
              check(self.call([](Replica& replica) { return replica.settle(); }));
            })
-      .def(
-          "pull",
-          [](ReplicaHandle& self, MaybeVersion version, MaybeVersion until, MaybeVersion head) {
-            const PullGoal goal = pull_goal(version, until, head);
-            return to_python(
-                unwrap(self.call([&](Replica& replica) { return replica.pull(goal); })));
-          },
-          nb::arg("version").none(), nb::arg("until").none() = nb::none(),
-          nb::arg("head").none() = nb::none())
       .def(
           "set_serving",
           [](ReplicaHandle& self, const std::optional<IdentityTuple>& serving) {
@@ -130,9 +92,7 @@ void bind_replica(nb::module_& module) {
                 serving ? std::optional(to_identity(*serving)) : std::optional<Identity>();
             check(self.call([&](Replica& replica) { return replica.set_serving(identity); }));
           },
-          nb::arg("serving").none())
-      .def("close", &ReplicaHandle::close)
-      .def_prop_ro("closed", &ReplicaHandle::closed);
+          nb::arg("serving").none());
 
   module.def(
       "read_replica_state",

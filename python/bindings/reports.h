@@ -7,7 +7,9 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <type_traits>
 
+#include "calls.h"
 #include "deltawire/chain.h"
 #include "deltawire/delta.h"
 #include "deltawire/maintain.h"
@@ -58,5 +60,62 @@ Report to_python(const GcReport& report);
 Report to_python(const CompactReport& report);
 Report to_python(const AnchorReport& report);
 Report to_python(const FsckReport& report);
+
+// What a call gives Python: the value of a Result, a report as a dict. Raises a failed Status.
+struct ForPython {
+  template <class Outcome>
+  auto operator()(Outcome outcome) const {
+    if constexpr (std::is_same_v<Outcome, Status>) {
+      check(std::move(outcome));
+    } else if constexpr (requires { std::move(outcome).status(); }) {
+      return (*this)(unwrap(std::move(outcome)));
+    } else if constexpr (requires { to_python(outcome); }) {
+      return to_python(outcome);
+    } else {
+      return outcome;
+    }
+  }
+};
+
+// A method of an owned object as one of Python's. `convert` takes what it returns.
+template <class R, class T, class... Args, class Convert = ForPython>
+auto method(R (T::*call)(Args...), Convert convert = {}) {
+  return [call, convert](Owned<T>& self, Args... args) {
+    return convert(self.call([&](T& own) { return (own.*call)(args...); }));
+  };
+}
+template <class R, class T, class... Args>
+auto method(R (T::*call)(Args...) const) {
+  return [call](Owned<T>& self, Args... args) {
+    return ForPython()(self.call([&](T& own) { return (own.*call)(args...); }));
+  };
+}
+
+// What Replica and TensorReplica share.
+template <class T>
+void bind_pulling(nb::class_<Owned<T>>& type) {
+  using Version = std::optional<uint64_t>;
+  type.def("head", method(&T::head))
+      .def(
+          "prepare",
+          [](Owned<T>& self, Version version) {
+            return ForPython()(self.call([&](T& replica) { return replica.prepare(version); }));
+          },
+          nb::arg("version").none())
+      .def("prepare_ahead", method(&T::prepare_ahead))
+      .def("commit", method(&T::commit))
+      .def(
+          "pull",
+          [](Owned<T>& self, Version version, Version until, Version head) {
+            PullGoal goal = version;
+            goal.until = until;
+            goal.head = head;
+            return ForPython()(self.call([&](T& replica) { return replica.pull(goal); }));
+          },
+          nb::arg("version").none(), nb::arg("until").none() = nb::none(),
+          nb::arg("head").none() = nb::none())
+      .def("close", &Owned<T>::close)
+      .def_prop_ro("closed", &Owned<T>::closed);
+}
 
 }  // namespace deltawire::python

@@ -23,22 +23,13 @@ constexpr double kTurnSeconds = 0.1;
 // Calls may come from several threads: settle() of one does not hold up report() of another.
 using ShipperHandle = Owned<std::shared_ptr<Shipper>>;
 
-void serve(ShipperHandle* self, const StoreHandle& store, const std::string& address,
-           const std::string& secret, const std::string& host, bool open_to_all,
-           const std::string& backend, uint64_t buffer_bytes, double timeout, double answer_timeout,
-           uint64_t merge_after, uint64_t keep_versions, nb::object keys) {
+void serve(ShipperHandle* self, const StoreHandle& store, double timeout, double answer_timeout,
+           const nb::kwargs& given) {
   ShipOptions options;
-  options.address = address;
-  options.secret = secret;
-  options.host = host;
-  options.open_to_all = open_to_all;
-  options.backend = backend;
-  options.buffer_bytes = buffer_bytes;
+  DW_OPTIONS(options, given, address, secret, host, open_to_all, backend, buffer_bytes, merge_after,
+             keep_versions, keys);
   options.timeout_seconds = timeout;
   options.answer_seconds = answer_timeout;
-  options.merge_after = merge_after;
-  options.keep_versions = keep_versions;
-  options.keys = to_keys(keys);
   new (self) ShipperHandle("the shipper", nb::none(),
                            [&](const Progress&) { return Shipper::listen(store.get(), options); });
 }
@@ -76,18 +67,12 @@ void wait_for(ShipperHandle& self, size_t count, double timeout) {
   }
 }
 
-StoreHandle join(const std::string& address, const std::string& secret, const std::string& name,
-                 const std::optional<StoreHandle>& behind, bool pushed, uint64_t buffer_bytes,
-                 uint64_t memory_bytes, const std::string& scratch, double timeout) {
+StoreHandle join(const std::string& address, const std::optional<StoreHandle>& behind,
+                 double timeout, const nb::kwargs& given) {
   JoinOptions options;
+  DW_OPTIONS(options, given, secret, name, pushed, buffer_bytes, memory_bytes, scratch);
   options.hub = address;
-  options.secret = secret;
-  options.name = name;
   if (behind) options.behind = behind->get();
-  options.pushed = pushed;
-  options.buffer_bytes = buffer_bytes;
-  options.memory_bytes = memory_bytes;
-  options.scratch = scratch;
   options.timeout_seconds = timeout;
   return StoreHandle(unwrap(without_gil([&] { return join_ship(options); })));
 }
@@ -97,10 +82,8 @@ StoreHandle join(const std::string& address, const std::string& secret, const st
 void bind_ship(nb::module_& module) {
   register_ship_stores();
   bind_owned<std::shared_ptr<Shipper>>(module, "Shipper")
-      .def("__init__", &serve, nb::arg("store"), nb::kw_only(), nb::arg("address"),
-           nb::arg("secret"), nb::arg("host"), nb::arg("open_to_all"), nb::arg("backend"),
-           nb::arg("buffer_bytes"), nb::arg("timeout"), nb::arg("answer_timeout"),
-           nb::arg("merge_after"), nb::arg("keep_versions"), nb::arg("keys"))
+      .def("__init__", &serve, nb::arg("store"), nb::arg("timeout"), nb::arg("answer_timeout"),
+           nb::arg("options"))
       .def_prop_ro("store", [](ShipperHandle& self) { return StoreHandle(shared(self)->store()); })
       .def_prop_ro("address", [](ShipperHandle& self) { return shared(self)->address(); })
       .def("wait_for", &wait_for, nb::arg("count"), nb::arg("timeout"))
@@ -115,9 +98,8 @@ void bind_ship(nb::module_& module) {
              return ship_report(without_gil([&] { return shipper->report(); }));
            })
       .def("close", &ShipperHandle::close);
-  module.def("join_ship", &join, nb::arg("address"), nb::kw_only(), nb::arg("secret"),
-             nb::arg("name"), nb::arg("behind").none(), nb::arg("pushed"), nb::arg("buffer_bytes"),
-             nb::arg("memory_bytes"), nb::arg("scratch"), nb::arg("timeout"));
+  module.def("join_ship", &join, nb::arg("address"), nb::arg("behind").none(), nb::arg("timeout"),
+             nb::arg("options"));
 }
 
 }  // namespace deltawire::python

@@ -5,7 +5,8 @@
 
 #include <tuple>
 
-#include "calls.h"
+#include "options.h"
+#include "reports.h"
 #include "stores.h"
 
 namespace deltawire::python {
@@ -98,28 +99,14 @@ void bind_stores(nb::module_& module) {
 
   module.def(
       "open_store",
-      [](const std::string& url, const std::string& endpoint, const std::string& region,
-         bool virtual_host, const std::string& ca_file, unsigned connections,
-         uint64_t multipart_bytes, double call_timeout_seconds, const std::string& secret_file,
-         const std::string& behind, unsigned retries, uint64_t max_bytes_per_second) {
+      [](const std::string& url, const nb::kwargs& given) {
         StoreOptions options;
-        options.endpoint = endpoint;
-        options.region = region;
-        options.virtual_host = virtual_host;
-        options.ca_file = ca_file;
-        options.connections = connections;
-        options.multipart_bytes = multipart_bytes;
-        options.call_timeout_seconds = call_timeout_seconds;
-        options.secret_file = secret_file;
-        options.behind = behind;
-        options.retries = retries;
-        options.max_bytes_per_second = max_bytes_per_second;
+        DW_OPTIONS(options, given, endpoint, region, virtual_host, ca_file, connections,
+                   multipart_bytes, call_timeout_seconds, secret_file, behind, retries,
+                   max_bytes_per_second);
         return StoreHandle(unwrap(without_gil([&] { return open_store(url, options); })));
       },
-      nb::arg("url"), nb::arg("endpoint"), nb::arg("region"), nb::arg("virtual_host"),
-      nb::arg("ca_file"), nb::arg("connections"), nb::arg("multipart_bytes"),
-      nb::arg("call_timeout_seconds"), nb::arg("secret_file"), nb::arg("behind"),
-      nb::arg("retries"), nb::arg("max_bytes_per_second"));
+      nb::arg("url"), nb::arg("options"));
   module.def(
       "adapt_store", [](nb::object store) { return StoreHandle(adapt_store(std::move(store))); },
       nb::arg("store"));

@@ -23,7 +23,7 @@ numpy is enough; torch tensors are taken wherever arrays are. More is in modules
 - `reports`: what calls return; `errors`: all exceptions
 - `maintenance`: mirrors; `dialects`: other projects' files
 - `live`: for processes that hold live weights: `Exchange`, `Proof`
-- `carriers`, `ship`, `shards`: versions from process to process; `fsspec`: more stores
+- `carriers`, `ship`, `shards`: versions from process to process
 - `torch`, `quantize`, `trainers` (`hf`, `trl`, `verl`, `peft`), `engines` (`vllm`, `sglang`)
 """
 

@@ -139,7 +139,6 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "peft": ("torch", "peft"),
     "trl": ("torch", "trl"),
     "verl": ("torch", "verl"),
-    "fsspec": ("fsspec",),
     "progress": ("tqdm",),
 }
 """What they bring, of what deltawire imports."""

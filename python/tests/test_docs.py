@@ -44,7 +44,6 @@ def test_the_guides_run(guide: str, needed: str, tmp_path: Path, monkeypatch: py
 
 
 def test_the_reference_is_current() -> None:
-    pytest.importorskip("fsspec")
     pytest.importorskip("transformers")
     done = subprocess.run([sys.executable, ROOT / "scripts/python-api", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -128,7 +128,6 @@ def test_a_host_with_a_wrong_secret_says_so(tmp_path: Path) -> None:
             {"transport": "tcp", "master_address": "a", "master_port": 1, "world_size": 2, "rank_offset": 0},
             "0 is the publisher's",
         ),
-        ({"store": "s", "colocate": True}, "CUDA IPC, where only a handle crosses processes, so a delta is nothing but work"),
     ],
 )
 def test_settings_that_cannot_be_meant(values: dict[str, Any], words: str) -> None:

@@ -42,7 +42,6 @@ CASES = [
     ("transformers", "hf", "import deltawire.trainers.hf"),
     ("torch", "trl", "import deltawire.trainers.trl"),
     ("peft", "peft", "import deltawire.trainers.peft"),
-    ("fsspec", "fsspec", "import deltawire.fsspec"),
     ("tqdm", "progress", "dw.Publisher('memory:x', weights, progress=True)"),
 ]
 
@@ -66,7 +65,7 @@ def test_every_extra_that_is_named_can_be_installed() -> None:
     for extra, packages in EXTRAS.items():
         brought = {re.split(r"[\[<>=]", wanted)[0] for wanted in extras[extra]}
         assert set(packages) <= brought, extra
-    assert {"torch", "tqdm", "transformers", "fsspec"} <= set().union(*EXTRAS.values())
+    assert {"torch", "tqdm", "transformers"} <= set().union(*EXTRAS.values())
 
 
 def test_the_help_of_quantize_needs_nothing() -> None:

@@ -312,9 +312,9 @@ def test_torch_is_not_imported(tmp_path: Path) -> None:
 live = np.zeros(3, np.uint16)
 dw.Publisher("memory:x", {"w": live}).publish()
 dw.live.Exchange([(live, np.array([2], np.uint32), np.array([9], np.uint16))]).swap()
-print(sorted({"torch", "fsspec"} & set(sys.modules)))
+print("torch" in sys.modules)
 """
-    assert run(script, tmp_path).stdout.strip() == "[]"
+    assert run(script, tmp_path).stdout.strip() == "False"
 
 
 def test_a_bar_for_each_call(capsys: pytest.CaptureFixture[str]) -> None:

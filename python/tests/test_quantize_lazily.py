@@ -166,7 +166,7 @@ class Alive:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = self.most = self.coded = 0
-        get = lazily.Window.get
+        get = lazily.RecentTensors.get
 
         class Coded(list[Any]):
             """A list that can be watched."""
@@ -183,7 +183,7 @@ class Alive:
 
             return get(window, key, coded)
 
-        monkeypatch.setattr(lazily.Window, "get", counted)
+        monkeypatch.setattr(lazily.RecentTensors, "get", counted)
 
     def _gone(self, size: int) -> None:
         self.now -= size
@@ -199,7 +199,7 @@ def replica_of(store: str, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["int4-g128", "nvfp4", "compressed-fp8-block", "fp8-channel"])
 def test_few_are_alive_at_a_time(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lazily.Window.__init__, "__defaults__", (1 << 17,))
+    monkeypatch.setattr(lazily.RecentTensors.__init__, "__defaults__", (1 << 17,))
     alive, state = Alive(monkeypatch), model()
     with dw.Publisher(f"{tmp_path}/store", state, quantize=name) as publisher:
         for _ in range(3):
@@ -256,7 +256,7 @@ def test_what_making_raises_commits_nothing(tmp_path: Path, monkeypatch: pytest.
     with dw.Publisher(f"{tmp_path}/store", state, quantize="int4-g128") as publisher:
         publisher.publish()
         step(state)
-        get, calls = lazily.Window.get, []
+        get, calls = lazily.RecentTensors.get, []
 
         def failing(window: Any, key: int, make: Any) -> Any:
             calls.append(key)
@@ -265,7 +265,7 @@ def test_what_making_raises_commits_nothing(tmp_path: Path, monkeypatch: pytest.
             return get(window, key, make)
 
         with monkeypatch.context() as patch:
-            patch.setattr(lazily.Window, "get", failing)
+            patch.setattr(lazily.RecentTensors, "get", failing)
             with pytest.raises(dw.Error, match="out of luck"):
                 publisher.publish()
         assert publisher.publish().number == 1

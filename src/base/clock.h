@@ -1,8 +1,6 @@
 // What time it is.
 #pragma once
 
-#include <time.h>
-
 #include <chrono>
 #include <cstdint>
 
@@ -17,13 +15,6 @@ inline int64_t unix_seconds() {
 // Never goes back; good for differences alone.
 inline double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// What this thread has had of a processor: others that take it away do not count. For differences.
-inline double thread_seconds() {
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return double(time.tv_sec) + 1e-9 * double(time.tv_nsec);
 }
 
 }  // namespace deltawire

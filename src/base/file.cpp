@@ -222,7 +222,7 @@ Status MutableFile::commit(const Poll& poll) {
   }
   if (mapping_.broken()) {
     return io_error(file_.shown_.string() +
-                    ": cannot write: no room on the disk, or it was cut short");
+                    ": cannot write: the disk is full, or the file was cut short");
   }
   return file_.commit(poll);
 }

@@ -113,7 +113,7 @@ class AtomicFile {
 };
 
 // The same, mapped for writing: for contents that are patched in place rather than streamed. Pages
-// are on disk when commit() returns; it fails if bytes were lost, on a disk without room.
+// are on disk when commit() returns; it fails if bytes were lost, on a full disk.
 class MutableFile {
  public:
   static Result<MutableFile> create(const std::filesystem::path& path, uint64_t size,

@@ -18,7 +18,7 @@ Status rename_path(const std::filesystem::path& from, const std::filesystem::pat
 // by a URL or by its folder.
 bool looks_like_store(const std::filesystem::path& path);
 
-// Room on disk for work that needs it.
+// Space on disk for work that needs it.
 
 // A folder of one's own that goes away.
 class WorkFolder {

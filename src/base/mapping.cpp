@@ -196,7 +196,7 @@ void copy_out(const uint8_t* from, uint8_t* to, size_t size) noexcept {
   for (size_t done = 0; done < size;) {
     const ssize_t n = ::pread(fd, to + done, size - done, offset + off_t(done));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EFAULT) {  // no room for pages of `to`: that is its mapping's to say
+    if (n < 0 && errno == EFAULT) {  // no memory for pages of `to`: that is its mapping's to say
       std::memcpy(to + done, from + done, size - done);
       return;
     }

@@ -1,5 +1,5 @@
 // A file mapped into memory that cannot kill the process. Pages that are gone when they are touched
-// (the file was cut short, its disk has no room or cannot be read) become memory of zeros, and the
+// (the file was cut short, its disk is full or cannot be read) become memory of zeros, and the
 // mapping says that it is broken. Whoever is done with the bytes asks before trusting them.
 #pragma once
 

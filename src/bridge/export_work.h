@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "bridge/scratch.h"
+#include "bridge/patch.h"
 #include "deltawire/chain.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/progress.h"

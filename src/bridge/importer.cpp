@@ -10,7 +10,6 @@
 #include "bridge/import_start.h"
 #include "bridge/patch.h"
 #include "format/tensor_digest.h"
-#include "publish/committed_state.h"
 #include "publish/snapshot_file.h"
 #include "tensor/form.h"
 #include "transfer/upload_queue.h"

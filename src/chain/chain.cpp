@@ -14,11 +14,11 @@
 #include "chain/heartbeat.h"
 #include "chain/hop_records.h"
 #include "chain/keys.h"
+#include "chain/named_objects.h"
 #include "chain/names.h"
 #include "chain/part_reader.h"
 #include "chain/plan.h"
 #include "chain/retention.h"
-#include "chain/side_objects.h"
 #include "format/delta_part.h"
 
 namespace deltawire {
@@ -234,16 +234,16 @@ Result<std::vector<uint64_t>> Chain::versions() const {
   return std::vector<uint64_t>(names.versions.begin(), names.versions.end());
 }
 
-Result<std::vector<TensorChanges>> Chain::changes(uint64_t number) const {
+Result<std::vector<ChangeCounts>> Chain::changes(uint64_t number) const {
   DW_ASSIGN_OR_RETURN(const VersionRecord record, version(number));
-  std::vector<TensorChanges> changes;
+  std::vector<ChangeCounts> changes;
   if (record.manifest.kind == VersionKind::kFull) return changes;
-  std::map<std::string, TensorChanges> by_tensor;  // one in boxes has several entries
+  std::map<std::string, ChangeCounts> by_tensor;  // one in boxes has several entries
   for (const PartRef& ref : record.manifest.parts) {
     DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, read_part(store(), ref, {}));
     DW_ASSIGN_OR_RETURN(const DeltaPart part, parse_part(bytes));
     for (const PayloadView& view : part.entries) {
-      TensorChanges& own = by_tensor[view.entry.tensor];
+      ChangeCounts& own = by_tensor[view.entry.tensor];
       own.tensor = view.entry.tensor;
       own.num_changed += view.entry.num_changed;
       own.num_elements += view.entry.num_elements();

@@ -1,8 +1,8 @@
 #include "chain/fsck_parts.h"
 
+#include "chain/named_objects.h"
 #include "chain/names.h"
 #include "chain/part_reader.h"
-#include "chain/side_objects.h"
 #include "format/checkpoint_files.h"
 #include "format/packed_file.h"
 

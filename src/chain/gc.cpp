@@ -10,10 +10,8 @@
 #include "chain/hop_records.h"
 #include "chain/named_objects.h"
 #include "chain/names.h"
-#include "chain/orphans.h"
 #include "chain/read_records.h"
 #include "chain/retention.h"
-#include "chain/side_objects.h"
 #include "chain/sweep.h"
 #include "store/temporary_file.h"
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "chain/hop_records.h"
-#include "chain/plan_check.h"
 #include "chain/plan_records.h"
 #include "chain/read_records.h"
 

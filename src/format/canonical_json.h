@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,11 @@
 #include "deltawire/status.h"
 
 namespace deltawire {
+
+// Base64 (RFC 4648, padded) through OpenSSL.
+std::string base64_encode(std::string_view bytes);
+// Nothing when the text is not the one encoding of some bytes.
+std::optional<std::string> base64_decode(std::string_view text);
 
 // A text in quotes. Bytes that are not UTF-8 become "?".
 std::string canonical_text(std::string_view text);

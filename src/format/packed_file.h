@@ -40,7 +40,7 @@ Result<PackedFile> parse_packed_front(std::string_view front, uint64_t file_byte
 // Of a file that is at hand.
 Result<PackedFile> parse_packed(Bytes file);
 
-// Writes the plain file; `plain` has room for just that.
+// Writes the plain file; `plain` has its size.
 Status unpack(const PackedFile& file, Bytes packed, MutableBytes plain, ThreadPool* pool);
 
 }  // namespace deltawire

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "format/base64.h"
+#include "format/canonical_json.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -51,19 +51,19 @@ Result<std::vector<Digest>> split_digests(std::string_view field, DigestKind kin
 }
 
 void RecordWriter::number(const char* key, const std::optional<uint64_t>& value) {
-  members_[key] = value ? std::to_string(*value) : "null";
+  fields_[key] = value ? std::to_string(*value) : "null";
 }
 
 void RecordWriter::digest(const char* key, const std::optional<Digest>& value) {
-  members_[key] = value ? canonical_text(value->hex()) : "null";
+  fields_[key] = value ? canonical_text(value->hex()) : "null";
 }
 
 std::string RecordWriter::plain() const {
   size_t size = 2;
-  for (const auto& [key, json] : members_) size += key.size() + json.size() + 4;
+  for (const auto& [key, json] : fields_) size += key.size() + json.size() + 4;
   std::string text;
   text.reserve(size);
-  for (const auto& [key, json] : members_) {
+  for (const auto& [key, json] : fields_) {
     text.append(text.empty() ? "{" : ",").append(canonical_text(key)).append(":").append(json);
   }
   return text + "}";
@@ -85,7 +85,7 @@ Status RecordReader::read(std::string_view text) {
   size_t begin = 1;
   for (reader.open_object(); reader.next_member(&key);) {
     const std::string_view json = reader.skip();
-    members_.push_back({key, json, text.substr(begin, reader.offset() - begin)});
+    fields_.push_back({key, json, text.substr(begin, reader.offset() - begin)});
     begin = reader.offset() + 1;
   }
   reader.finish();
@@ -119,9 +119,9 @@ RecordReader RecordReader::inside(std::string_view object) {
 
 std::string RecordReader::without(std::string_view a, std::string_view b) const {
   std::string text;
-  for (const Member& member : members_) {
-    if (member.key == a || member.key == b) continue;
-    text.append(text.empty() ? "{" : ",").append(member.both);
+  for (const Field& field : fields_) {
+    if (field.key == a || field.key == b) continue;
+    text.append(text.empty() ? "{" : ",").append(field.both);
   }
   return text.empty() ? "{}" : text + "}";
 }
@@ -157,8 +157,8 @@ void RecordReader::fail(Status status) {
 }
 
 std::string_view RecordReader::json(std::string_view key) const {
-  for (const Member& member : members_) {
-    if (member.key == key) return member.json;
+  for (const Field& field : fields_) {
+    if (field.key == key) return field.json;
   }
   return "null";
 }

@@ -45,11 +45,11 @@ class RecordWriter {
   RecordWriter() = default;  // an object inside a record
   explicit RecordWriter(std::string_view format) { text("format", format); }
 
-  void text(const char* key, std::string_view value) { members_[key] = canonical_text(value); }
-  void number(const char* key, uint64_t value) { members_[key] = std::to_string(value); }
+  void text(const char* key, std::string_view value) { fields_[key] = canonical_text(value); }
+  void number(const char* key, uint64_t value) { fields_[key] = std::to_string(value); }
   void number(const char* key, const std::optional<uint64_t>& value);  // none: null
   void digest(const char* key, const std::optional<Digest>& value);    // none: null
-  void json(const char* key, std::string value) { members_[key] = std::move(value); }
+  void json(const char* key, std::string value) { fields_[key] = std::move(value); }
 
   // The text so far, without a checksum.
   std::string plain() const;
@@ -57,7 +57,7 @@ class RecordWriter {
   Result<std::string> finish(const Signer& sign) &&;
 
  private:
-  std::map<std::string, std::string> members_;  // key -> canonical JSON
+  std::map<std::string, std::string> fields_;  // key -> canonical JSON
 };
 
 // A record opened for reading: its members, each to be asked for by name. Reads remember the first
@@ -91,7 +91,7 @@ class RecordReader {
   std::string without(std::string_view a, std::string_view b) const;
 
  private:
-  struct Member {
+  struct Field {
     std::string key;
     std::string_view json;  // its value
     std::string_view both;  // "key":value
@@ -100,7 +100,7 @@ class RecordReader {
   Status check_whole() const;
   Status check_trusted(const Verifier& trust) const;
 
-  std::vector<Member> members_;
+  std::vector<Field> fields_;
   Status status_;
 };
 

@@ -15,7 +15,7 @@ struct CUstream_st;
 namespace deltawire {
 
 struct ExchangeOptions {
-  // Lists of arrays on a GPU take so much of its memory at most. Those that find no room there lie
+  // Lists of arrays on a GPU take so much of its memory at most. Those that do not fit lie
   // in pinned host memory, and cross the bus in swap(). None: half of what is free.
   std::optional<uint64_t> device_bytes;
   unsigned threads = 0;  // for arrays in host memory; 0: one per core

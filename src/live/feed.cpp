@@ -6,8 +6,8 @@
 #include "format/checkpoint_files.h"
 #include "format/manifest.h"
 #include "live/feed.h"
-#include "replica/journal_record.h"
-#include "replica/local_layout.h"
+#include "replica/journal.h"
+#include "replica/local_state.h"
 #include "tensor/text.h"
 
 namespace deltawire {

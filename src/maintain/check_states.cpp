@@ -297,7 +297,7 @@ class Walk {
   StateCheckReport report_;
 };
 
-// Room in files, whose pages the kernel can write out.
+// Space in files, whose pages the kernel can write out.
 Allocate allocate_in(const std::filesystem::path& folder) {
   return [folder](uint64_t size) -> Result<std::shared_ptr<uint8_t[]>> {
     DW_ASSIGN_OR_RETURN(MutableFile made, MutableFile::create(folder / "state", size));

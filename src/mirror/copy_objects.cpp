@@ -3,12 +3,91 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/sync_point.h"
+#include "chain/head.h"
+#include "chain/names.h"
 #include "chain/part_reader.h"
 #include "store/bodies.h"
 #include "transfer/fetch.h"
 #include "transfer/upload_queue.h"
 
 namespace deltawire {
+
+Result<std::string> read_text(Store& store, const std::string& name, uint64_t max_bytes) {
+  DW_ASSIGN_OR_RETURN(std::string text, store.get(name, max_bytes));
+  DW_ASSIGN_OR_RETURN(const std::string again, store.get(name, max_bytes));
+  if (text == again) return text;
+  return unavailable(store.url() + "/" + name + ": is not the same when it is read twice");
+}
+
+Result<FarEnd> FarEnd::open(const Chain& source, std::shared_ptr<Store> store, bool single_writer) {
+  DW_ASSIGN_OR_RETURN(const Capabilities can, store->capabilities());
+  if (!can.put_if_absent && !single_writer) {
+    return unsupported(store->url() +
+                       ": this store cannot put an object only if it is absent, so two mirrors "
+                       "could overwrite each other");
+  }
+  const Result<std::string> there = store->get(kRunName, kMaxHintBytes);
+  if (!there.ok()) {
+    if (there.status().code() != Code::kNotFound) return there.status();
+    DW_ASSIGN_OR_RETURN(const auto listed, listed_from(*store, 0));
+    if (!listed.empty()) {
+      return corruption(store->url() + ": holds version " + std::to_string(listed.front()) +
+                        ", but no " + std::string(kRunName) + ", so of which run cannot be told");
+    }
+    DW_ASSIGN_OR_RETURN(const std::string text,
+                        read_text(source.store(), std::string(kRunName), kMaxHintBytes));
+    DW_RETURN_IF_ERROR(put_record(*store, can, std::string(kRunName), text).status());
+    DW_SYNC_POINT("mirror: run made");
+  }
+  DW_ASSIGN_OR_RETURN(Chain chain, Chain::open(std::move(store), source.keys()));
+  if (chain.run() != source.run()) {
+    return base_mismatch(chain.store().url() + ": holds run " + chain.run() + ", but " +
+                         source.store().url() + " holds run " + source.run() +
+                         "; choose an empty place for the mirror");
+  }
+  return FarEnd(std::move(chain), can);
+}
+
+Result<PutRecord> FarEnd::put_record(Store& store, const Capabilities& can, const std::string& name,
+                                     const std::string& text) {
+  const uint64_t most = std::max<uint64_t>(kMaxManifestBytes, text.size());
+  if (can.put_if_absent) {
+    Status status = store.put_if_absent(name, MemoryBody(text));
+    if (status.ok()) return PutRecord::kPut;
+    if (status.code() != Code::kConflict) return status;
+  }
+  const Result<std::string> there = store.get(name, most);
+  if (there.ok()) return *there == text ? PutRecord::kThere : PutRecord::kOthers;
+  if (there.status().code() != Code::kNotFound) return there.status();
+  if (can.put_if_absent) return unavailable(store.url() + "/" + name + ": came and went");
+  DW_RETURN_IF_ERROR(store.put(name, MemoryBody(text)));
+  return PutRecord::kPut;
+}
+
+Result<PutRecord> FarEnd::put_record(const std::string& name, const std::string& text) {
+  return put_record(store(), can_, name, text);
+}
+
+Status FarEnd::commit(uint64_t version, const std::string& text) {
+  DW_SYNC_POINT("mirror: before commit");
+  DW_ASSIGN_OR_RETURN(const PutRecord put, put_record(manifest_name(version), text));
+  DW_SYNC_POINT("mirror: after commit");
+  if (put == PutRecord::kOthers) {
+    return conflict(store().url() + ": holds another version " + std::to_string(version) +
+                    " of this run than the source: somebody publishes into the mirror");
+  }
+  // Only a hint: the version is there whether or not this works.
+  const std::string hint = std::to_string(version) + "\n";
+  (void)store().put(kHeadName, MemoryBody(hint));
+  return {};
+}
+
+Result<bool> FarEnd::ends_with(std::optional<uint64_t> last) {
+  DW_ASSIGN_OR_RETURN(const auto listed, listed_from(store(), last.value_or(0)));
+  if (!last) return listed.empty();
+  return listed.size() == 1 && listed.front() == *last;
+}
+
 namespace {
 
 // On disk at one time, unless one object is larger.

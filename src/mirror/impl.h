@@ -13,7 +13,6 @@
 #include "chain/names.h"
 #include "deltawire/mirror.h"
 #include "mirror/copy_objects.h"
-#include "mirror/far_end.h"
 #include "mirror/starting_point.h"
 #include "replica/beat.h"
 

@@ -8,7 +8,7 @@
 
 #include "deltawire/status.h"
 #include "http/http_client.h"
-#include "notify/engine.h"
+#include "notify/notifier.h"
 
 namespace deltawire {
 

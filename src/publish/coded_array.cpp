@@ -46,16 +46,16 @@ Result<CodedArray> CodedArray::there(Layout layout, uint64_t array_bytes,
 }
 
 Result<Bytes> CodedArray::plain_block(const Body& plain, size_t block,
-                                      std::vector<uint8_t>* room) const {
+                                      std::vector<uint8_t>* buffer) const {
   const uint64_t block_bytes = exponents::kBlockElements * layout_.width;
   const uint64_t begin = block * block_bytes;
-  room->resize(size_t(std::min(block_bytes, array_bytes_ - begin)));
-  DW_RETURN_IF_ERROR(plain.read(begin_ + begin, *room));
-  return Bytes(*room);
+  buffer->resize(size_t(std::min(block_bytes, array_bytes_ - begin)));
+  DW_RETURN_IF_ERROR(plain.read(begin_ + begin, *buffer));
+  return Bytes(*buffer);
 }
 
-Status CodedArray::plan_block(const Body& plain, size_t block, std::vector<uint8_t>* room) {
-  DW_ASSIGN_OR_RETURN(const Bytes own, plain_block(plain, block, room));
+Status CodedArray::plan_block(const Body& plain, size_t block, std::vector<uint8_t>* buffer) {
+  DW_ASSIGN_OR_RETURN(const Bytes own, plain_block(plain, block, buffer));
   plans_[block] = exponents::plan_block(layout_, own);
   return {};
 }
@@ -79,14 +79,14 @@ Status CodedArray::read(const Body& plain, uint64_t begin, uint64_t offset, Muta
     begin + directory_->block_end(middle) <= offset ? first = middle + 1 : last = middle;
   }
   if (coder_ != nullptr) return read_there(first, begin, offset, out, kept);
-  std::vector<uint8_t> room;
+  std::vector<uint8_t> buffer;
   exponents::BlockWriter writer(layout_);
   for (size_t i = first; i < directory_->num_blocks() && begin + directory_->block_begin(i) < end;
        ++i) {
     const uint64_t at = begin + directory_->block_begin(i);
     const auto copy = [&](uint64_t from, Bytes coded) { copy_overlap(coded, from, offset, out); };
     if (at < offset && kept->find(at, copy)) continue;
-    DW_ASSIGN_OR_RETURN(const Bytes own, plain_block(plain, i, &room));
+    DW_ASSIGN_OR_RETURN(const Bytes own, plain_block(plain, i, &buffer));
     const Bytes coded = writer.write(own, plans_[i].base);
     if (coded.size() != directory_->block_end(i) - directory_->block_begin(i)) {
       return io_error("weights change while they are published");
@@ -105,7 +105,7 @@ Status CodedArray::read_there(size_t block, uint64_t begin, uint64_t offset, Mut
   const auto plans = [&](size_t first, size_t last) {
     return std::span(plans_).subspan(first, last - first);
   };
-  std::vector<uint8_t> room;
+  std::vector<uint8_t> buffer;
   while (block < directory_->num_blocks() && begin + directory_->block_begin(block) < end) {
     const uint64_t at = begin + directory_->block_begin(block);
     uint64_t known = at;
@@ -127,10 +127,10 @@ Status CodedArray::read_there(size_t block, uint64_t begin, uint64_t offset, Mut
     } else {
       last = end_of(block,
                     [&](size_t i) { return i > block && bytes_between(block, i) >= kCodedAhead; });
-      room.resize(size_t(bytes_between(block, last)));
-      DW_RETURN_IF_ERROR(coder_->code(block, plans(block, last), room));
-      copy_overlap(room, at, offset, out);
-      if (at + room.size() > end) kept->keep(at, room);
+      buffer.resize(size_t(bytes_between(block, last)));
+      DW_RETURN_IF_ERROR(coder_->code(block, plans(block, last), buffer));
+      copy_overlap(buffer, at, offset, out);
+      if (at + buffer.size() > end) kept->keep(at, buffer);
     }
     block = last;
   }
@@ -148,10 +148,10 @@ Result<std::shared_ptr<const Body>> code_array(Layout layout, std::shared_ptr<co
                                                ThreadPool* pool) {
   return guard_memory("encoding", [&]() -> Result<std::shared_ptr<const Body>> {
     CodedArray array(layout, 0, plain->size());
-    std::vector<std::vector<uint8_t>> rooms(num_workers(pool));
+    std::vector<std::vector<uint8_t>> buffers(num_workers(pool));
     DW_RETURN_IF_ERROR(parallel_try("encoding", pool, array.num_blocks(),
                                     [&](size_t i, unsigned worker) -> Status {
-                                      return array.plan_block(*plain, i, &rooms[worker]);
+                                      return array.plan_block(*plain, i, &buffers[worker]);
                                     }));
     if (!array.settle()) return std::shared_ptr<const Body>();
     return std::shared_ptr<const Body>(

@@ -77,7 +77,7 @@ class CodedArray {
   size_t num_blocks() const noexcept {  // 0: no codec for this layout, or none is left to plan
     return coder_ == nullptr ? plans_.size() : 0;
   }
-  Status plan_block(const Body& plain, size_t block, std::vector<uint8_t>* room);
+  Status plan_block(const Body& plain, size_t block, std::vector<uint8_t>* buffer);
   // False: it does not pay, and the array stays as it is.
   bool settle();
 
@@ -98,7 +98,7 @@ class CodedArray {
   uint64_t bytes_between(size_t first, size_t last) const {
     return directory_->block_end(last - 1) - directory_->block_begin(first);
   }
-  Result<Bytes> plain_block(const Body& plain, size_t block, std::vector<uint8_t>* room) const;
+  Result<Bytes> plain_block(const Body& plain, size_t block, std::vector<uint8_t>* buffer) const;
 
   Layout layout_;
   uint64_t begin_, array_bytes_;

@@ -10,6 +10,43 @@
 #include "tensor/text.h"
 
 namespace deltawire {
+
+Status FetchedPieces::read(const void* body, uint64_t size, uint64_t offset, MutableBytes out,
+                           const Fetch& fetch) {
+  const std::lock_guard lock(mutex_);  // the device takes turns anyway
+  while (!out.empty()) {
+    const uint64_t begin = offset / kPieceBytes * kPieceBytes;
+    auto found = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& piece) {
+      return piece.body == body && piece.begin == begin;
+    });
+    if (found == pieces_.end()) {
+      if (pieces_.size() == kMostPieces) pieces_.pop_back();
+      Piece piece{body, begin, std::vector<uint8_t>(size_t(std::min(kPieceBytes, size - begin)))};
+      DW_RETURN_IF_ERROR(fetch(begin, piece.bytes));
+      pieces_.push_front(std::move(piece));
+    } else {
+      pieces_.splice(pieces_.begin(), pieces_, found);
+    }
+    const Bytes bytes = pieces_.front().bytes;
+    const size_t skip = size_t(offset - begin), count = std::min(out.size(), bytes.size() - skip);
+    std::copy_n(bytes.begin() + ptrdiff_t(skip), count, out.begin());
+    offset += count;
+    out = out.subspan(count);
+    if (skip + count == bytes.size()) pieces_.pop_front();
+  }
+  return {};
+}
+
+void FetchedPieces::forget(const void* body) noexcept {
+  const std::lock_guard lock(mutex_);
+  pieces_.remove_if([&](const Piece& piece) { return piece.body == body; });
+}
+
+size_t FetchedPieces::num_pieces() const {
+  const std::lock_guard lock(mutex_);
+  return pieces_.size();
+}
+
 namespace {
 
 constexpr uint64_t kMostSpareBytes = uint64_t{512} << 20;  // of payloads, from publish to publish
@@ -40,7 +77,7 @@ PublishDevice::PublishDevice(cuda::Context context, CUstream_st* stream, bool pi
     : context_(std::move(context)),
       snapshot_(&context_, pinned ? cuda::DeviceSnapshot::Placement::kPinned
                                   : cuda::DeviceSnapshot::Placement::kDevice),
-      room_(context_, stream),
+      computed_(context_, stream),
       stream_(stream),
       pinned_(pinned) {}
 
@@ -62,7 +99,7 @@ Result<std::shared_ptr<PublishDevice>> PublishDevice::open(const PublishOptions&
 Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(
     const PublishTensor& tensor) {
   const std::lock_guard lock(mutex_);
-  return room_.with_one(
+  return computed_.with_one(
       tensor, [&](const PublishTensor& own) -> Result<std::shared_ptr<const Held>> {
         DW_ASSIGN_OR_RETURN(const auto slot, snapshot_.add(contents_of(own), stream_));
         return std::make_shared<const Held>(shared_from_this(), slot, published_bytes(own));
@@ -84,7 +121,7 @@ Result<std::vector<cuda::Coded>> PublishDevice::encode(const std::string& codec,
   for (const Comparison& item : items) {
     wanted.push_back({item.after, snapshot_.data(item.before->slot_)});
   }
-  DW_RETURN_IF_ERROR(room_.for_windows(
+  DW_RETURN_IF_ERROR(computed_.for_windows(
       wanted, [&](size_t first, const std::vector<ComputedTensors::There>& there) -> Status {
         std::vector<cuda::DeviceSnapshot::Change> changes;
         for (size_t i = 0; i < there.size(); ++i) {
@@ -157,7 +194,7 @@ Result<std::vector<Digest>> PublishDevice::replace(std::span<const Comparison> i
   DW_RETURN_IF_ERROR(look_at_fp8(tensors, slots, &all, &others));
   std::vector<ComputedTensors::Wanted> wanted;
   for (const size_t i : others) wanted.push_back({tensors[i]});
-  DW_RETURN_IF_ERROR(room_.for_windows(
+  DW_RETURN_IF_ERROR(computed_.for_windows(
       wanted, [&](size_t first, const std::vector<ComputedTensors::There>& there) -> Status {
         std::vector<cuda::DeviceSnapshot::Change> changes;
         for (size_t k = 0; k < there.size(); ++k) {
@@ -177,7 +214,7 @@ Result<std::vector<Digest>> PublishDevice::digests(std::span<const PublishTensor
   DW_RETURN_IF_ERROR(look_at_fp8(tensors, {}, &all, &others));
   std::vector<ComputedTensors::Wanted> wanted;
   for (const size_t i : others) wanted.push_back({tensors[i]});
-  DW_RETURN_IF_ERROR(room_.for_windows(
+  DW_RETURN_IF_ERROR(computed_.for_windows(
       wanted, [&](size_t first, const std::vector<ComputedTensors::There>& there) -> Status {
         std::vector<cuda::Contents> contents;
         for (const ComputedTensors::There& one : there) contents.push_back(contents_of(one.tensor));
@@ -198,7 +235,7 @@ Result<std::vector<Digest>> PublishDevice::digests(std::span<const Held* const> 
 Result<std::vector<Sums>> PublishDevice::sums(std::span<const PublishTensor* const> tensors) {
   std::vector<Sums> all;
   const std::lock_guard lock(mutex_);
-  DW_RETURN_IF_ERROR(room_.for_windows(
+  DW_RETURN_IF_ERROR(computed_.for_windows(
       wanted_of(tensors), [&](size_t, const std::vector<ComputedTensors::There>& there) -> Status {
         std::vector<cuda::BoxContents> boxes;
         for (const ComputedTensors::There& one : there) {
@@ -213,7 +250,7 @@ Result<std::vector<Sums>> PublishDevice::sums(std::span<const PublishTensor* con
 
 Status PublishDevice::fetch(const PublishTensor& tensor, uint64_t offset, MutableBytes out) {
   const std::lock_guard lock(mutex_);
-  return room_.with_one(tensor, [&](const PublishTensor& own) {
+  return computed_.with_one(tensor, [&](const PublishTensor& own) {
     return context_.fetch(contents_of(own), offset, out, stream_);
   });
 }
@@ -252,7 +289,7 @@ Result<CodedThere> PublishDevice::code_there(std::span<const PublishTensor> tens
 
 Result<std::vector<exponents::BlockPlan>> PublishDevice::plan(const PublishTensor& tensor) {
   const std::lock_guard lock(mutex_);
-  return room_.with_one(tensor, [&](const PublishTensor& own) {
+  return computed_.with_one(tensor, [&](const PublishTensor& own) {
     return cuda::plan_whole_array(context_, contents_of(own), stream_);
   });
 }
@@ -260,7 +297,7 @@ Result<std::vector<exponents::BlockPlan>> PublishDevice::plan(const PublishTenso
 Status PublishDevice::code(const PublishTensor& tensor, size_t first,
                            std::span<const exponents::BlockPlan> plans, MutableBytes out) {
   const std::lock_guard lock(mutex_);
-  return room_.with_one(tensor, [&](const PublishTensor& own) {
+  return computed_.with_one(tensor, [&](const PublishTensor& own) {
     return cuda::code_whole_array(context_, contents_of(own), first, plans, out, stream_);
   });
 }

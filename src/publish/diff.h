@@ -25,7 +25,7 @@ struct MemoryShares {
 };
 inline constexpr uint64_t kLeastMemory = uint64_t{32} << 20;
 MemoryShares share_memory(uint64_t limit, uint64_t part_bytes);
-// Each thread has buffers of its own: no more threads than the limit has room for.
+// Each thread has buffers of its own: no more threads than the limit allows.
 unsigned publish_threads(const PublishOptions& options);
 
 // InvalidArgument, naming the tensor, for what no version could hold: names that are not UTF-8,

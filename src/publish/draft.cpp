@@ -2,9 +2,9 @@
 #include "base/hex.h"
 #include "base/sync_point.h"
 #include "chain/names.h"
+#include "publish/computed_tensors.h"
 #include "publish/impl.h"
 #include "publish/packed_body.h"
-#include "publish/rounding.h"
 #include "publish/snapshot_file.h"
 
 namespace deltawire {

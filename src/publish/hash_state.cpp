@@ -4,8 +4,8 @@
 
 #include "base/waves.h"
 #include "format/box_sums.h"
+#include "publish/computed_tensors.h"
 #include "publish/diff.h"
-#include "publish/rounding.h"
 #include "store/bodies.h"
 #include "tensor/text.h"
 

@@ -18,7 +18,7 @@ namespace deltawire {
 // A tensor's record without its digest.
 PieceRecord piece_of(const PublishTensor& tensor);
 
-// Whether it must say what it adds to its tensor. Words that are cut take room in every manifest:
+// Whether it must say what it adds to its tensor. Words that are cut take space in every manifest:
 // where there are many, the tensor has the digests of its boxes alone.
 bool wants_sums(const PieceRecord& piece);
 // Sets digest and sums by the contents, which are read once.

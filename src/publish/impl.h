@@ -13,7 +13,6 @@
 #include "chain/plan.h"
 #include "deltawire/publisher.h"
 #include "publish/anchor.h"
-#include "publish/committed_state.h"
 #include "publish/diff.h"
 #include "publish/full_version.h"
 #include "publish/known_stores.h"
@@ -21,6 +20,7 @@
 #include "publish/record.h"
 #include "publish/side_files.h"
 #include "publish/snapshot.h"
+#include "publish/snapshot_file.h"
 #include "transfer/part_stream.h"
 
 namespace deltawire {
@@ -141,7 +141,7 @@ struct Publisher::Impl {
   Status read_head();
   Status find_head_again();
 
-  // What the store has lost of what it held: lost.cpp.
+  // What the store has lost of what it held: known_stores.cpp.
   using Newest = std::optional<VersionRecord>;
   Result<std::string> find_loss(const Held& known, const Newest& newest) const;
   Status check_loss(const KnownVersion& known, const Newest& newest) const;

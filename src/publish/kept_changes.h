@@ -23,13 +23,13 @@ struct KeptChange {
 // Bounded: a change too many, and none is kept.
 class KeptChanges {
  public:
-  explicit KeptChanges(uint64_t limit_bytes) : room_(limit_bytes) {}
+  explicit KeptChanges(uint64_t limit_bytes) : left_bytes_(limit_bytes) {}
 
   void add(KeptChange change) {
     const uint64_t bytes = change.payload.bytes.size();
-    complete_ = complete_ && bytes <= room_;
+    complete_ = complete_ && bytes <= left_bytes_;
     if (complete_) {
-      room_ -= bytes;
+      left_bytes_ -= bytes;
       changes_[change.tensor].push_back(std::move(change));
     } else {
       changes_.clear();
@@ -43,7 +43,7 @@ class KeptChanges {
   }
 
  private:
-  uint64_t room_;
+  uint64_t left_bytes_;
   bool complete_ = true;
   std::map<size_t, std::vector<KeptChange>> changes_;  // by tensor
 };

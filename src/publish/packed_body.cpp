@@ -86,11 +86,11 @@ class PackedBody final : public Body {
       tensors_.push_back({place, std::move(array)});
       names.push_back(entry.spec.name);
     }
-    std::vector<std::vector<uint8_t>> rooms(num_workers(pool));
+    std::vector<std::vector<uint8_t>> buffers(num_workers(pool));
     DW_RETURN_IF_ERROR(
         parallel_try("packing", pool, blocks.size(), [&](size_t i, unsigned worker) -> Status {
           return tensors_[blocks[i].first].array.plan_block(*plain_, blocks[i].second,
-                                                            &rooms[worker]);
+                                                            &buffers[worker]);
         }));
     PackedFile file;
     file.plain_header = plain_header_;

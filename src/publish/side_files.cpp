@@ -5,8 +5,8 @@
 
 #include "base/hex.h"
 #include "base/sync_point.h"
+#include "chain/named_objects.h"
 #include "chain/names.h"
-#include "chain/side_objects.h"
 #include "format/checkpoint_files.h"
 #include "store/bodies.h"
 #include "tensor/sharded_index.h"

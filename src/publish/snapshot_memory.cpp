@@ -4,7 +4,7 @@
 #include "base/waves.h"
 #include "codec/codec.h"
 #include "format/layout.h"
-#include "publish/rounding.h"
+#include "publish/computed_tensors.h"
 #include "publish/snapshot.h"
 #include "tensor/text.h"
 

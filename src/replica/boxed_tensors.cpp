@@ -8,7 +8,6 @@
 #include "codec/gaps.h"
 #include "format/layout.h"
 #include "format/tensor_digest.h"
-#include "replica/scratch_copy.h"
 #include "replica/stage.h"
 #include "tensor/box.h"
 #include "tensor/text.h"
@@ -255,9 +254,10 @@ Status BoxedTensors::stage_whole(size_t number, Bytes contents) {
     if (rows.count() == 1) {
       own = all.subspan(rows.position(0), rows.row_bytes());
     } else {
-      DW_ASSIGN_OR_RETURN(const MutableBytes room, spill_->take(box_bytes(tensor.form, piece.box)));
-      copy_box_out(piece.box, tensor.form.dtype, tensor.form.shape, all, room);
-      own = room;
+      DW_ASSIGN_OR_RETURN(const MutableBytes space,
+                          spill_->take(box_bytes(tensor.form, piece.box)));
+      copy_box_out(piece.box, tensor.form.dtype, tensor.form.shape, all, space);
+      own = space;
     }
     tensor.written.push_back(digest_of(DigestKind::kSum128, own));
     DW_RETURN_IF_ERROR(piece.set->stage_whole(piece.array, own));

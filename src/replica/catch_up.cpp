@@ -4,7 +4,7 @@
 #include "base/sync_point.h"
 #include "replica/hop_files.h"
 #include "replica/limits.h"
-#include "replica/local_layout.h"
+#include "replica/local_state.h"
 
 namespace deltawire {
 namespace {

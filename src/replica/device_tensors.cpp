@@ -7,7 +7,7 @@
 #include "format/layout.h"
 #include "format/tensor_digest.h"
 #include "replica/journal_redo.h"
-#include "replica/scratch_copy.h"
+#include "replica/stage.h"
 #include "tensor/text.h"
 
 namespace deltawire {

@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "base/sync_point.h"
 #include "replica/local_file.h"
-#include "replica/local_layout.h"
+#include "replica/local_state.h"
 #include "tensor/text.h"
 
 namespace deltawire {

@@ -11,8 +11,8 @@
 
 #include "deltawire/manifest.h"
 #include "deltawire/status.h"
-#include "replica/journal_record.h"
-#include "replica/local_layout.h"
+#include "replica/journal.h"
+#include "replica/local_state.h"
 
 namespace deltawire {
 

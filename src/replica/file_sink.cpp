@@ -7,11 +7,10 @@
 #include "base/guard.h"
 #include "base/log.h"
 #include "base/sync_point.h"
-#include "chain/side_objects.h"
+#include "chain/named_objects.h"
 #include "replica/build.h"
 #include "replica/feed.h"
 #include "replica/journal.h"
-#include "replica/layout.h"
 #include "replica/local_file.h"
 
 namespace deltawire {

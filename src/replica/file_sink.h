@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "deltawire/checkpoint.h"
-#include "replica/catch_up_sink.h"
+#include "replica/catch_up.h"
 #include "replica/impl.h"
 #include "replica/journal_redo.h"
 #include "replica/new_files.h"

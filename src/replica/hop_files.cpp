@@ -4,7 +4,7 @@
 #include "format/checkpoint_files.h"
 #include "format/part_check.h"
 #include "replica/limits.h"
-#include "replica/local_layout.h"
+#include "replica/local_state.h"
 #include "replica/unpack_stream.h"
 #include "tensor/form.h"
 

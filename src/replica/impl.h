@@ -10,7 +10,6 @@
 #include "base/thread_pool.h"
 #include "deltawire/replica.h"
 #include "replica/journal.h"
-#include "replica/local_layout.h"
 #include "replica/local_state.h"
 #include "replica/overwrite.h"
 #include "replica/replica_base.h"

@@ -13,7 +13,7 @@ namespace {
 
 // `gaps` of one-byte elements, all changed, in the widest form: 8 bytes of gap and one of value.
 constexpr uint64_t kWorstCodec = 9;
-constexpr uint64_t kHeaderRoom = uint64_t{256} << 20;
+constexpr uint64_t kHeaderBytes = uint64_t{256} << 20;
 
 Status too_large(const Hop& hop, std::string_view what, uint64_t limit, uint64_t got) {
   return corruption("version " + std::to_string(hop.version) + ": " + std::string(what) +
@@ -22,7 +22,7 @@ Status too_large(const Hop& hop, std::string_view what, uint64_t limit, uint64_t
 }
 
 Status check_delta(const Hop& hop, uint64_t weights) {
-  const uint64_t limit = weights * kWorstCodec + kHeaderRoom;
+  const uint64_t limit = weights * kWorstCodec + kHeaderBytes;
   uint64_t bytes = 0;
   for (const PartRef& part : hop.parts) bytes += part.size_bytes;
   if (bytes > limit) return too_large(hop, "parts of a delta", limit, bytes);
@@ -101,10 +101,10 @@ Result<MutableBytes> SpillSpace::take_from_file(uint64_t size_bytes) {
     files_.push_back(std::move(file));
     file_used_ = 0;
   }
-  const MutableBytes room = files_.back().bytes().subspan(file_used_, size_bytes);
+  const MutableBytes space = files_.back().bytes().subspan(file_used_, size_bytes);
   file_used_ += size_bytes;
   spilled_ += size_bytes;
-  return room;
+  return space;
 }
 
 Result<Bytes> SpillSpace::keep(std::vector<uint8_t> bytes) {
@@ -117,9 +117,9 @@ Result<Bytes> SpillSpace::keep(std::vector<uint8_t> bytes) {
       return Bytes(kept_.back());
     }
   }
-  DW_ASSIGN_OR_RETURN(const MutableBytes room, take(bytes.size()));
-  std::copy(bytes.begin(), bytes.end(), room.begin());
-  return Bytes(room);
+  DW_ASSIGN_OR_RETURN(const MutableBytes space, take(bytes.size()));
+  std::copy(bytes.begin(), bytes.end(), space.begin());
+  return Bytes(space);
 }
 
 void SpillSpace::clear() noexcept {

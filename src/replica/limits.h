@@ -64,7 +64,7 @@ class SpillSpace {
   SpillSpace(std::filesystem::path folder, uint64_t memory_bytes)
       : folder_(std::move(folder)), memory_bytes_(memory_bytes) {}
 
-  // Room for so many bytes, uninitialised, until clear(). Io when the disk is full.
+  // Space for so many bytes, uninitialised, until clear(). Io when the disk is full.
   Result<MutableBytes> take(uint64_t size_bytes);
   // Bytes that stay until clear().
   Result<Bytes> keep(std::vector<uint8_t> bytes);

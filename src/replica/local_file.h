@@ -27,7 +27,7 @@ class PatchedFile {
   MutableBytes bytes() noexcept { return {mapping_.data(), size_}; }
   // The same without the mapping: pages that are written whole are not read first.
   Status write_at(uint64_t offset, Bytes contents);
-  // Io when something that was written, or read, is lost: there was no room on the disk, or another
+  // Io when something that was written, or read, is lost: the disk is full, or another
   // process cut the file short. What it holds then is undefined.
   Status check_whole() const;
   // After the last write: how the file is left. Not every filesystem notes writes to a mapping.

@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "deltawire/replica.h"
@@ -34,5 +37,70 @@ Result<LocalState> parse_local_state(std::string_view json);
 // None when there is no such file.
 Result<std::optional<LocalState>> read_local_state(const std::filesystem::path& file);
 Status write_local_state(const std::filesystem::path& file, const LocalState& state);
+
+// What state.json and journals share: how a file was left, and which version something is.
+nlohmann::json stamp_json(const FileStamp& stamp);
+bool read_stamp(const nlohmann::json& json, FileStamp* stamp);
+
+nlohmann::json identity_json(const Identity& identity);
+bool read_identity(const nlohmann::json& json, Identity* identity);
+
+// Where things are in a replica's folder. What files of a checkpoint may be called there is in
+// format/checkpoint_files.h.
+//
+//   LOCAL/model*.safetensors, ...      the checkpoint, kept in place; or
+//   LOCAL/v0000000123/, LOCAL/current  versions side by side (copy on write)
+//   LOCAL/.deltawire/lock              held by the process that works here
+//   LOCAL/.deltawire/state.json        which version this is
+//   LOCAL/.deltawire/journal/          a step that must be finished; is there whole or not at all
+//   LOCAL/.deltawire/journal.new/      one that is being prepared; dropped by the next process
+//   LOCAL/.deltawire/work/             scratch; dropped by the next process
+//   LOCAL/.deltawire/feed/vN/          a step that engine workers of this host have yet to take
+//   LOCAL/.deltawire/feed/workers/     who they are, and which version each has
+//   LOCAL/.deltawire/aside/N/          files of others that were in the way; theirs to remove
+struct LocalLayout {
+  std::filesystem::path root;
+
+  std::filesystem::path own() const { return root / ".deltawire"; }
+  std::filesystem::path lock() const { return own() / "lock"; }
+  std::filesystem::path state() const { return own() / "state.json"; }
+  std::filesystem::path journal() const { return own() / "journal"; }
+  std::filesystem::path new_journal() const { return own() / "journal.new"; }
+  std::filesystem::path work() const { return own() / "work"; }
+  std::filesystem::path feed() const { return own() / "feed"; }
+  std::filesystem::path feed_workers() const { return feed() / "workers"; }
+  std::filesystem::path feed_version(uint64_t version) const;
+  std::filesystem::path aside() const { return own() / "aside"; }
+  std::filesystem::path current() const { return root / "current"; }
+  std::filesystem::path version(uint64_t version) const;
+  // The checkpoint at `version`.
+  std::filesystem::path checkpoint(bool copy_on_write, uint64_t version) const {
+    return copy_on_write ? this->version(version) : root;
+  }
+};
+
+// Versions that stand in folders of their own in `folder`, ascending: of checkpoints in LOCAL, of
+// steps in its feed.
+std::vector<uint64_t> version_folders(const std::filesystem::path& folder);
+
+// One process at a time works in a replica's folder.
+
+// Holds a flock on a file that says who holds it. Freed by the destructor, and by the kernel when
+// the process ends in any way.
+class LocalLock {
+ public:
+  static LocalLock none() { return LocalLock(-1); }  // is nowhere
+  // Conflict, naming the holder, when another has it.
+  static Result<LocalLock> take(const std::filesystem::path& file);
+  // Whether `file` is still the file that is locked: a folder may be removed, and made again.
+  bool is_at(const std::filesystem::path& file) const;
+  ~LocalLock();
+  LocalLock(LocalLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  LocalLock& operator=(LocalLock&&) = delete;
+
+ private:
+  explicit LocalLock(int fd) : fd_(fd) {}
+  int fd_;
+};
 
 }  // namespace deltawire

@@ -5,11 +5,11 @@
 
 #include "base/folder.h"
 #include "format/checkpoint_files.h"
+#include "replica/build.h"
 #include "replica/journal.h"
-#include "replica/layout.h"
 #include "replica/limits.h"
 #include "replica/local_file.h"
-#include "replica/local_layout.h"
+#include "replica/local_state.h"
 #include "tensor/sharded_index.h"
 
 namespace deltawire {

@@ -7,7 +7,7 @@
 #include "delta/delta_reader.h"
 #include "deltawire/status.h"
 #include "replica/build.h"
-#include "replica/journal_record.h"
+#include "replica/journal.h"
 #include "replica/local_state.h"
 #include "replica/route.h"
 

@@ -11,7 +11,7 @@
 #include "deltawire/replica.h"
 #include "replica/ahead.h"
 #include "replica/beat.h"
-#include "replica/catch_up_sink.h"
+#include "replica/catch_up.h"
 #include "replica/pull_progress.h"
 #include "store/push_source.h"
 

@@ -12,8 +12,7 @@
 
 #include "deltawire/status.h"
 #include "format/manifest.h"
-#include "replica/journal_record.h"
-#include "replica/local_layout.h"
+#include "replica/journal.h"
 #include "replica/local_state.h"
 
 namespace deltawire {

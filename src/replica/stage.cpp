@@ -9,7 +9,6 @@
 #include "digest/parallel.h"
 #include "format/layout.h"
 #include "replica/ahead.h"
-#include "replica/scratch_copy.h"
 
 namespace deltawire {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/hex.h"
 #include "chain/names.h"
 #include "replica/device_tensors.h"
-#include "replica/local_layout.h"
+#include "replica/local_state.h"
 #include "replica/recognise.h"
 #include "replica/route.h"
 #include "replica/tensor_replica_impl.h"

@@ -4,7 +4,7 @@
 
 #include "base/folder.h"
 #include "replica/build.h"
-#include "replica/local_layout.h"
+#include "replica/local_state.h"
 
 namespace deltawire {
 
@@ -57,12 +57,12 @@ Status TensorSink::stage(const ReadySteps& ready) {
   return {};
 }
 
-// A tensor that a delta has brought since: the files of the whole version have no room for it.
+// A tensor that a delta has brought since: the files of the whole version do not hold it.
 Status TensorSink::stage_newer(const TensorSteps& steps) {
-  DW_ASSIGN_OR_RETURN(const MutableBytes room, replica_.spill->take(replica_.sizes[steps.index]));
+  DW_ASSIGN_OR_RETURN(const MutableBytes space, replica_.spill->take(replica_.sizes[steps.index]));
   const std::string& place = steps.entries.front()->place;
-  DW_RETURN_IF_ERROR(advance_tensor(steps, attempt_.route.target(), place, room, &replica_.pool));
-  return replica_.set_of[steps.index]->stage_whole(steps.index, room);
+  DW_RETURN_IF_ERROR(advance_tensor(steps, attempt_.route.target(), place, space, &replica_.pool));
+  return replica_.set_of[steps.index]->stage_whole(steps.index, space);
 }
 
 // From a version that is stored whole, through the deltas after it, in files of our own.

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "replica/catch_up_sink.h"
+#include "replica/catch_up.h"
 #include "replica/tensor_replica_impl.h"
 
 namespace deltawire {

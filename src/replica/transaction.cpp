@@ -8,7 +8,7 @@
 #include "base/sync_point.h"
 #include "replica/feed.h"
 #include "replica/impl.h"
-#include "replica/prove_files.h"
+#include "replica/recognise.h"
 #include "replica/side_files.h"
 
 namespace deltawire {

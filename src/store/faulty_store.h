@@ -12,7 +12,7 @@
 
 #include "store/forwarding_store.h"
 #include "store/memory_store.h"
-#include "store/store_metrics.h"
+#include "store/metered_store.h"
 
 namespace deltawire {
 

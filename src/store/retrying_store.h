@@ -6,7 +6,7 @@
 
 #include "base/stop.h"
 #include "store/forwarding_store.h"
-#include "store/store_metrics.h"
+#include "store/metered_store.h"
 
 namespace deltawire {
 

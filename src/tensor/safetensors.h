@@ -80,4 +80,10 @@ Result<uint64_t> data_size_bytes(const std::vector<TensorSpec>& tensors);
 Result<std::string> serialise_safetensors_header(const std::vector<TensorSpec>& tensors,
                                                  const Metadata& metadata = {});
 
+// The safetensors header's JSON, as written: syntax and types are checked, layout is not.
+
+// Entries come in header order with whatever offsets the file claims. Names and metadata keys are
+// unique.
+Result<SafetensorsHeader> parse_header_json(std::string_view json);
+
 }  // namespace deltawire

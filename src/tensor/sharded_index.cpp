@@ -15,7 +15,7 @@ namespace deltawire {
 namespace {
 
 constexpr std::string_view kWeightMap = "weight_map";
-// Room for whatever a tool keeps under `metadata`, which is skipped.
+// Space for whatever a tool keeps under `metadata`, which is skipped.
 constexpr size_t kMaxIndexDepth = 64;
 
 // A name that stays inside the index's folder. NUL would cut it short on its way to the kernel.

@@ -42,7 +42,7 @@ TEST(ResultTest, AValueIsMovedOutOnce) {
 
 TEST(NextStep, IsByTheWordsOfTheMessageOrByTheCode) {
   EXPECT_EQ(next_step(io_error("/d/x: cannot write: No space left on device")),
-            "make room on that disk, then repeat");
+            "free space on that disk, then repeat");
   EXPECT_EQ(next_step(unavailable("x: no answer")), "repeat it");
   EXPECT_EQ(next_step(unsupported("x: no such kind of store; write s3://B/P")), "");
   EXPECT_EQ(next_step(Status()), "");

@@ -1,7 +1,6 @@
 // Numbers of slime's first generation: promotion, the exact way back, and the checksum.
 #include <cmath>
 
-#include "dialect/slime_gen1/gen1_numbers.h"
 #include "dialect/slime_gen1/gen1_values.h"
 #include "test_files.h"
 

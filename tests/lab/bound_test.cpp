@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "lab/bench/bound.h"
+#include "lab/bench/data.h"
 #include "lab/bench_tensors.h"
 
 namespace deltawire::cli {

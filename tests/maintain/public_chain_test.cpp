@@ -66,7 +66,7 @@ TEST_F(PublicChainTest, VersionsAreRead) {
   const Schema schema = own.schema(next.manifest).value();
   ASSERT_EQ(schema.tensors.size(), 2U);
   EXPECT_EQ(schema.tensors[1].name, "w");
-  const std::vector<TensorChanges> changes = own.changes(1).value();
+  const std::vector<ChangeCounts> changes = own.changes(1).value();
   ASSERT_EQ(changes.size(), 1U) << "what did not change is left out";
   EXPECT_EQ(changes[0].tensor, "w");
   EXPECT_EQ(changes[0].num_changed, 1U);

@@ -1,7 +1,7 @@
 // What tests of engines share: limits that end soon, and scripts of servers that say yes.
 #pragma once
 
-#include "notify/engine.h"
+#include "notify/notifier.h"
 #include "servers/http_script.h"
 #include "test_files.h"
 

@@ -4,7 +4,7 @@
 
 #include "kernels/bf16.h"
 #include "kernels/f16.h"
-#include "publish/rounding.h"
+#include "publish/computed_tensors.h"
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 

@@ -8,7 +8,7 @@
 #include "format/layout.h"
 #include "format/packed_file.h"
 #include "publish/coded_array.h"
-#include "publish/fetched_pieces.h"
+#include "publish/device.h"
 #include "replica/unpack_stream.h"
 #include "store/bodies.h"
 #include "store/memory_store.h"

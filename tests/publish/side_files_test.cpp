@@ -4,7 +4,7 @@
 #include "chain/fsck.h"
 #include "chain/gc.h"
 #include "chain/heartbeat.h"
-#include "chain/side_objects.h"
+#include "chain/named_objects.h"
 #include "checkpoints.h"
 #include "deltawire/maintain.h"
 #include "deltawire/publisher.h"

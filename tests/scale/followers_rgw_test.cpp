@@ -6,8 +6,8 @@
 
 #include "deltawire/publisher.h"
 #include "deltawire/tensor_replica.h"
+#include "store/metered_store.h"
 #include "store/s3_gateway.h"
-#include "store/store_metrics.h"
 #include "support/published_model.h"
 
 namespace deltawire::testing {

@@ -1,6 +1,6 @@
 #include "store/open_store.h"
 #include "deltawire/store.h"
-#include "store/store_metrics.h"
+#include "store/metered_store.h"
 #include "test_files.h"
 
 namespace deltawire::testing {

@@ -2,7 +2,6 @@
 
 #include "s3_environment.h"
 #include "s3_scripted_server.h"
-#include "store/s3/providers.h"
 #include "test_files.h"
 
 namespace deltawire::s3 {

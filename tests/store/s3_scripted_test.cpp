@@ -3,8 +3,8 @@
 #include "conformance.h"
 #include "s3_environment.h"
 #include "s3_scripted_server.h"
+#include "store/metered_store.h"
 #include "store/s3_store.h"
-#include "store/store_metrics.h"
 #include "test_files.h"
 
 namespace deltawire::testing {

@@ -5,7 +5,7 @@
 #include <new>
 
 #include "test_files.h"
-#include "transfer/tee.h"
+#include "transfer/fetch_sink.h"
 #include "transfer/upload_queue.h"
 
 namespace deltawire::testing {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cli/units.h"
+#include "cli/table.h"
 #include "codec/cuda/exponents_encode.h"
 #include "lab/bench/cuda/device_model.h"
 #include "lab/bench/cuda/kernels.h"

@@ -112,7 +112,7 @@ class Chain:
         Records go now, their objects at a later call, `grace_seconds` afterwards: call it now and then. It may run beside
         publishers and replicas. In a signed chain it needs keys to trust, unless `signed_too` says that it is no longer signed.
         """
-        return GcReport.of(self._core.gc(keep, grace_seconds, dry_run, signed_too))
+        return GcReport.of(self._core.gc(keep=keep, grace_seconds=grace_seconds, dry_run=dry_run, signed_too=signed_too))
 
     def compact(
         self,

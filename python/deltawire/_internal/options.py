@@ -108,7 +108,7 @@ class Cuda:
     """Of the GPU's memory, beside weights and snapshot."""
     kept_bytes: int | None = None
     """Of the GPU's memory, on top, for what a replica has decoded before its pause: some 5 bytes for each element that changes.
-    What finds no room is decoded again in the pause. None: a quarter of what is free."""
+    What does not fit is decoded again in the pause. None: a quarter of what is free."""
 
 
 @dataclass(frozen=True, kw_only=True)

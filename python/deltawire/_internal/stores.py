@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Union
 
 from deltawire import _core
-from deltawire.errors import Unsupported
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class ObjectInfo:
 class Store(ABC):
     """Objects by name. Subclass it to keep chains anywhere; hand an instance to `Publisher`, `Replica` or `Chain`.
 
-    Six methods, and a seventh for large objects, called from any thread, several at a time. Raise `NotFound` when an object is
+    Six methods, called from any thread, several at a time. Raise `NotFound` when an object is
     not there and `Unavailable` when trying again may help (so does Python's own `FileNotFoundError`, `ConnectionError`,
     `TimeoutError`). Names are relative paths of letters, digits and `._-/`.
 
@@ -77,18 +76,6 @@ class Store(ABC):
     @abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> None:
         """The same, but `Conflict` when the name is taken."""
-
-    def put_stream(self, name: str, size_bytes: int, pieces: Iterator[bytes]) -> None:
-        """`put` of a large object (over 16 MiB) in pieces of 16 MiB, so that it is never in memory whole. Worth overriding.
-
-        Whole or not at all here too: an exception of `pieces` must leave nothing under this name. They can be gone through once,
-        and only inside this call. Stores that do not override it get such objects by `put`, as one.
-        """
-        self.put(name, b"".join(pieces))
-
-    def _put_in_pieces(self, name: str, size_bytes: int, piece_bytes: int, read: Callable[[int, int], bytes]) -> None:
-        """Called by the extension, where `put_stream` is overridden."""
-        self.put_stream(name, size_bytes, (read(at, piece_bytes) for at in range(0, size_bytes, piece_bytes)))
 
     @abstractmethod
     def get(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -209,12 +196,5 @@ def _lasting(url: str) -> str:
 def store_handle(store: StoreLike) -> _core.Store:
     """The library's view of a store."""
     if not isinstance(store, Store):
-        store = _open_known(store)
+        store = open_store(store)
     return store.handle if isinstance(store, _BuiltinStore) else _core.adapt_store(store)
-
-
-def _open_known(url: str | os.PathLike[str]) -> Store:
-    try:
-        return open_store(url)
-    except Unsupported as error:
-        raise Unsupported(f"{error.message}; deltawire.fsspec.FsspecStore reaches what fsspec does") from None

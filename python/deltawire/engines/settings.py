@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from urllib.parse import unquote
 
 from deltawire._internal.options import Accept
-from deltawire.engines.transport import NO_COLOCATED_DELTA, Transport
+from deltawire.engines.transport import Transport
 from deltawire.errors import InvalidArgument
 
 Verify = Literal["all", "sample", "off"]
@@ -38,8 +38,6 @@ class Settings:
     secret: str = field(default="", repr=False)
     """What the publisher asks for; better in a file."""
     secret_file: str = ""
-    colocate: bool = False
-    """Engine and trainer on one GPU: refused, with the way out."""
     trust: str | None = None
     """A file of public keys: versions that none of them signed are refused."""
     run: str = ""
@@ -65,8 +63,6 @@ class Settings:
         """Refuse what cannot be meant."""
         if self.transport not in get_args(Transport):
             raise InvalidArgument(f"deltawire: transport={self.transport!r}: must be one of {', '.join(get_args(Transport))}")
-        if self.colocate:
-            raise InvalidArgument(f"deltawire: {NO_COLOCATED_DELTA}")
         if self.transport == "store" and not (self.store and self.local):
             raise InvalidArgument("deltawire: both `store` and `local` are needed")
         if self.transport != "store":
@@ -208,7 +204,7 @@ def _without_alias(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parsed(name: str, text: str) -> Any:
-    if name in ("follow", "keep_cache", "colocate", "shards"):
+    if name in ("follow", "keep_cache", "shards"):
         return text.lower() not in ("0", "false", "no", "off")
     if name in ("interval", "timeout"):
         return float(text)

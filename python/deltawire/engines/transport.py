@@ -19,11 +19,6 @@ if TYPE_CHECKING:
 
 Transport = Literal["store", "tcp", "gloo", "nccl"]
 
-NO_COLOCATED_DELTA = (
-    "colocate: colocated engines get weights through CUDA IPC, where only a handle crosses processes, so a delta is nothing but "
-    "work; share them in full: deltawire.torch.share and take"
-)
-
 _JOIN_SECONDS = 5.0
 """After which it is tried again: the publisher may not be there yet."""
 

@@ -71,7 +71,7 @@ class Undo(TorchDispatchMode):
 
     A loader writes to live memory, gives parameters other memory, replaces and deletes them, and makes new handles of its
     kernels. Memory is copied before the first write to it and not sooner: what is not touched costs nothing. Copies are made
-    beside the weights while there is room, `device_bytes`, and in the host's memory otherwise.
+    beside the weights while there is space, `device_bytes`, and in the host's memory otherwise.
     """
 
     def __init__(self, models: Iterable[torch.nn.Module], device_bytes: int | None = None) -> None:
@@ -104,7 +104,7 @@ class Undo(TorchDispatchMode):
             return
         memory = _bytes_of(storage)
         if self._left is None:
-            self._left = _room(memory.device)
+            self._left = _free_bytes(memory.device)
         stays = memory.device.type == "cpu" or memory.numel() <= self._left
         if stays and memory.device.type != "cpu":
             self._left -= memory.numel()
@@ -154,6 +154,6 @@ def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
-def _room(device: torch.device) -> int:
+def _free_bytes(device: torch.device) -> int:
     """Half of what is free, as for a staged version."""
     return int(torch.cuda.mem_get_info(device)[0]) // 2 if device.type == "cuda" else 0

@@ -19,11 +19,10 @@ try:
 except ImportError as error:
     raise missing_extra(error, "torch") from None
 
-from deltawire.torch.colocated import share, take
 from deltawire.torch.live import follow
 from deltawire.torch.moves import HeldShards
 from deltawire.torch.prove import prove
 from deltawire.torch.shard_publisher import PublishedShards, ShardPublisher
 from deltawire.torch.tracker import Tracker, track
 
-__all__ = ["HeldShards", "PublishedShards", "ShardPublisher", "Tracker", "follow", "prove", "share", "take", "track"]
+__all__ = ["HeldShards", "PublishedShards", "ShardPublisher", "Tracker", "follow", "prove", "track"]

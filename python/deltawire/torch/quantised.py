@@ -24,7 +24,7 @@ from deltawire.quantize.quantizer import Planned, Quantised, Quantizer, Shard
 from deltawire.quantize.scheme import SCALES, Agreed, Amax, by_name
 from deltawire.torch.shards import Piece
 
-WINDOW_BYTES = 256 << 20
+RECENT_BYTES = 256 << 20
 _LEAST_KEPT = 4  # tensors are hashed while others are put, and these are read in pieces
 
 
@@ -60,11 +60,11 @@ def planned(
     return quantizer.planned(map(shard_of, pieces), map(shard_of, held), first, agreed, there, elsewhere)
 
 
-class Window:
+class RecentTensors:
     """The last tensors that were made: a publisher reads each in pieces, and some more than once."""
 
-    def __init__(self, num_bytes: int = WINDOW_BYTES) -> None:
-        self._room = num_bytes
+    def __init__(self, num_bytes: int = RECENT_BYTES) -> None:
+        self._most_bytes = num_bytes
         self._kept: OrderedDict[int, list[_core.Tensor]] = OrderedDict()
         self._lock = Lock()  # of two threads that want the same, one makes it
 
@@ -81,14 +81,14 @@ class Window:
         sizes = [sum(tensor.size_bytes for tensor in coded) for coded in self._kept.values()]
         total = sum(sizes)
         for size in sizes[:-_LEAST_KEPT]:
-            if total <= self._room:
+            if total <= self._most_bytes:
                 break
             self._kept.popitem(last=False)
             total -= size
 
 
 def publishable(
-    plan: Planned, key: int, window: Window, reach: Callable[[Quantised], Any], on_gpu: bool
+    plan: Planned, key: int, recent: RecentTensors, reach: Callable[[Quantised], Any], on_gpu: bool
 ) -> Iterator[_core.Tensor]:
     """For the library: tensors that are made as it reads them, in host memory or `on_gpu`.
 
@@ -120,7 +120,7 @@ def publishable(
             shape,
             offset,
             on_gpu=on_gpu,
-            make=lambda number=number: window.get(key, make)[number],
+            make=lambda number=number: recent.get(key, make)[number],
         )
 
 

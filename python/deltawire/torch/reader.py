@@ -157,7 +157,7 @@ class TorchReader(Reader):
     ) -> list[_core.Tensor]:
         """The tensors of the quantised checkpoint, made as the library reads them; at once where old scales matter."""
         from deltawire.quantize.kernels import Fp8BlocksOnGpu
-        from deltawire.torch.quantised import Window, planned, publishable, quantised
+        from deltawire.torch.quantised import RecentTensors, planned, publishable, quantised
 
         tensors: list[_core.Tensor] = []
         forms: list[Quantised] = []
@@ -166,13 +166,13 @@ class TorchReader(Reader):
             forms = list(quantised(quantizer, pieces, held, first, agreed, self._old, elsewhere))
             tensors = self._there(forms)
         else:
-            window = Window()
+            recent = RecentTensors()
             for key, plan in enumerate(planned(quantizer, pieces, held, first, agreed, self._stays, elsewhere)):
                 forms += plan.forms
                 if plan.make is None:
                     tensors += self._there(plan.forms)
                 else:
-                    tensors += publishable(plan, key, window, self._reachable, self._stays(plan.device))
+                    tensors += publishable(plan, key, recent, self._reachable, self._stays(plan.device))
             if self._gpu is not None:
                 Fp8BlocksOnGpu.check(tensors, self._gpu)
         if self._gpu is not None:  # they are made by other threads, and on other streams

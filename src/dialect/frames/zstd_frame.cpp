@@ -135,11 +135,11 @@ Status ZstdStream::start(uint64_t window_bytes, size_t block_bytes) {
 }
 
 Status ZstdStream::grow(size_t size) {
-  if (size <= room_) return {};
+  if (size <= capacity_) return {};
   window_ = nullptr;
-  room_ = 0;
+  capacity_ = 0;
   window_ = std::make_unique_for_overwrite<uint8_t[]>(size);
-  room_ = size;
+  capacity_ = size;
   return {};
 }
 

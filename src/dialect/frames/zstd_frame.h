@@ -67,9 +67,9 @@ class ZstdStream {
 
   std::unique_ptr<void, Free> context_;
   std::unique_ptr<uint8_t[]> window_;
-  size_t room_ = 0;    // of window_
-  size_t in_use_ = 0;  // of it, for this frame
-  size_t end_ = 0;     // of what was decompressed last
+  size_t capacity_ = 0;  // of window_
+  size_t in_use_ = 0;    // of it, for this frame
+  size_t end_ = 0;       // of what was decompressed last
   size_t block_bytes_ = 0;
   Bytes rest_;
   uint64_t left_ = 0;  // of max_bytes

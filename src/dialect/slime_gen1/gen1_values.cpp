@@ -6,7 +6,6 @@
 
 #include "codec/checks.h"
 #include "codec/elements.h"
-#include "dialect/slime_gen1/gen1_numbers.h"
 
 namespace deltawire::gen1 {
 namespace {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <array>
 
-#include "dialect/draft_checks.h"
 #include "dialect/foreign_file.h"
 #include "dialect/slime_gen1/gen1_file.h"
 #include "dialect/slime_gen1/gen1_folder.h"
 #include "dialect/slime_gen1/gen1_params.h"
 #include "dialect/slime_gen1/gen1_values.h"
+#include "dialect/sparse_changes.h"
 #include "tensor/text.h"
 
 namespace deltawire::gen1 {

@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "base/folder.h"
-#include "dialect/draft_checks.h"
 #include "dialect/sparse_changes.h"
 #include "dialect/trl/trl_format.h"
 #include "store/bodies.h"

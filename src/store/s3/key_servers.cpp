@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/secret.h"
 #include "store/s3/answers.h"
-#include "store/s3/providers.h"
+#include "store/s3/credentials.h"
 
 namespace deltawire::s3 {
 namespace {

@@ -1,6 +1,8 @@
 #include "store/s3/pieces.h"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -66,6 +68,210 @@ Status move_pieces(
   work();
   for (std::thread& other : others) other.join();
   return first;
+}
+
+namespace {
+
+Result<std::string> start(Client* client, const std::string& key) {
+  Request request;
+  request.method = "POST";
+  request.key = key;
+  request.query = {{"uploads", ""}};
+  DW_ASSIGN_OR_RETURN(const HttpAnswer answer, client->send_ok(request));
+  return parse_upload_id(answer.text);
+}
+
+// The ETag by which the final request names the piece.
+Result<std::string> send_piece(Client* client, const std::string& key, const std::string& upload,
+                               uint64_t number, const BodyRange& range,
+                               const std::atomic<bool>* cancelled) {
+  Request request;
+  request.method = "PUT";
+  request.key = key;
+  request.query = {{"partNumber", std::to_string(number)}, {"uploadId", upload}};
+  request.body = range;
+  request.moved_bytes = range.size;
+  request.cancelled = cancelled;
+  DW_ASSIGN_OR_RETURN(const HttpAnswer answer, client->send_ok(request));
+  std::string etag(answer.header("etag"));
+  if (etag.empty()) return corruption("the server took a piece without naming it (no ETag)");
+  return etag;
+}
+
+Status complete(Client* client, const std::string& key, const std::string& upload,
+                const std::vector<std::string>& etags, uint64_t size) {
+  std::string xml = "<CompleteMultipartUpload>";
+  for (size_t i = 0; i < etags.size(); ++i) {
+    xml += "<Part><PartNumber>" + std::to_string(i + 1) + "</PartNumber><ETag>" +
+           xml_escape(etags[i]) + "</ETag></Part>";
+  }
+  xml += "</CompleteMultipartUpload>";
+  const MemoryBody body(xml);
+  Request request;
+  request.method = "POST";
+  request.key = key;
+  request.query = {{"uploadId", upload}};
+  request.body = {&body, 0, body.size()};
+  request.moved_bytes = size;  // a server may copy the pieces now
+  DW_ASSIGN_OR_RETURN(const HttpAnswer answer, client->send_ok(request));
+  if (is_completed(answer.text)) return {};
+  if (!parse_error(answer.text).code.empty()) return client->failure(answer);
+  return unavailable("the answer to the end of the upload cannot be read");
+}
+
+void abort(Client* client, const std::string& key, const std::string& upload) {
+  Request request;
+  request.method = "DELETE";
+  request.key = key;
+  request.query = {{"uploadId", upload}};
+  static_cast<void>(client->send(request));  // the failure that led here is the one to report
+}
+
+// The one object that all pieces must come from.
+class Identity {
+ public:
+  std::string etag() const {
+    const std::lock_guard lock(mutex_);
+    return etag_;
+  }
+  Status check(std::string_view etag) {
+    const std::lock_guard lock(mutex_);
+    if (etag_.empty()) etag_ = etag;
+    return etag_ == etag ? Status() : replaced();
+  }
+  // Not a thing that a piece by itself can make good: only the whole download can begin again.
+  static Status replaced() { return conflict("the object was replaced while it was read"); }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string etag_;
+};
+
+struct Range {
+  uint64_t first, last;
+};
+
+Status too_short(uint64_t size, const Range& range) {
+  return corruption("the object ends at byte " + std::to_string(size) + ", expected " +
+                    std::to_string(range.last + 1));
+}
+
+Status check_size(uint64_t size, uint64_t expected, const Range& range) {
+  if (expected != kAnySize && size != expected) {
+    return corruption("expected " + std::to_string(expected) + " bytes, got " +
+                      std::to_string(size));
+  }
+  return size <= range.last ? too_short(size, range) : Status();
+}
+
+// Before a byte of the answer is taken: is it the range that was asked for?
+Status check_range(const HttpAnswer& head, const Range& asked, uint64_t object_size) {
+  uint64_t first = 0, last = 0, size = 0;
+  if (head.status == 200) {  // the whole object: a server that does not know ranges
+    const std::string length(head.header("content-length"));
+    if (asked.first == 0 && std::sscanf(length.c_str(), "%" SCNu64, &size) == 1 &&
+        size == asked.last + 1) {
+      return check_size(size, object_size, asked);
+    }
+    return unsupported("the server does not answer ranges of an object");
+  }
+  const std::string range(head.header("content-range"));
+  if (std::sscanf(range.c_str(), "bytes %" SCNu64 "-%" SCNu64 "/%" SCNu64, &first, &last, &size) !=
+      3) {
+    return corruption("an answer without a usable Content-Range");
+  }
+  DW_RETURN_IF_ERROR(check_size(size, object_size, asked));
+  if (first != asked.first || last != asked.last) {
+    return corruption("asked for bytes " + std::to_string(asked.first) + " to " +
+                      std::to_string(asked.last) + ", got " + std::to_string(first) + " to " +
+                      std::to_string(last));
+  }
+  return {};
+}
+
+// "bytes */1234" of a 416: how large the object is.
+Status out_of_range(const HttpAnswer& answer, const Range& asked, uint64_t object_size) {
+  uint64_t size = 0;
+  const std::string range(answer.header("content-range"));
+  if (std::sscanf(range.c_str(), "bytes */%" SCNu64, &size) == 1) {
+    DW_RETURN_IF_ERROR(check_size(size, object_size, asked));
+  }
+  return corruption("the object ends before byte " + std::to_string(asked.first));
+}
+
+Status fetch(Client* client, const std::string& key, const Range& asked, uint64_t object_size,
+             uint64_t sink_offset, Identity* identity, const std::atomic<bool>* cancelled,
+             Sink* sink) {
+  const uint64_t length = asked.last - asked.first + 1;
+  uint64_t taken = 0;
+  Request request;
+  request.key = key;
+  request.headers = {
+      {"range", "bytes=" + std::to_string(asked.first) + "-" + std::to_string(asked.last)}};
+  std::string etag = identity->etag();
+  if (etag.size() > 2 && etag.front() == '"' && etag.back() == '"') {
+    // Without quotes: Ceph compares the text, and others take either.
+    request.headers.emplace_back("if-match", etag.substr(1, etag.size() - 2));
+  }
+  request.moved_bytes = length;
+  request.cancelled = cancelled;
+  request.on_bytes = [&](const HttpAnswer& head, std::span<const uint8_t> bytes) -> Status {
+    if (taken == 0) {
+      DW_RETURN_IF_ERROR(identity->check(head.header("etag")));
+      DW_RETURN_IF_ERROR(check_range(head, asked, object_size));
+    }
+    if (bytes.size() > length - taken) return corruption("an answer longer than what was asked");
+    DW_RETURN_IF_ERROR(sink->write(sink_offset + taken, bytes));
+    taken += bytes.size();
+    return {};
+  };
+  DW_ASSIGN_OR_RETURN(const HttpAnswer answer, client->send(request));
+  if (answer.status == 412) return Identity::replaced();
+  if (answer.status == 416) return out_of_range(answer, asked, object_size);
+  if (!answer.ok()) return client->failure(answer);
+  if (taken != length) {
+    return unavailable("the connection ended after " + std::to_string(taken) + " of " +
+                       std::to_string(length) + " bytes");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status upload_in_pieces(Client* client, Slots* slots, const std::string& key, const Body& body,
+                        const Pieces& pieces, unsigned workers, const PieceRetries& retries) {
+  DW_ASSIGN_OR_RETURN(const std::string upload, start(client, key));
+  std::vector<std::string> etags(size_t(pieces.count()));
+  const auto send = [&](uint64_t i, const std::atomic<bool>* cancelled) -> Status {
+    const Slots::Slot slot(slots);
+    if (*cancelled) return deltawire::cancelled("given up");
+    const BodyRange range{&body, pieces.offset(i), pieces.length(i)};
+    DW_ASSIGN_OR_RETURN(etags[size_t(i)], send_piece(client, key, upload, i + 1, range, cancelled));
+    return {};
+  };
+  Status status = move_pieces(pieces, workers, retries, send);
+  bool outcome_known = true;
+  if (status.ok()) {
+    status = complete(client, key, upload, etags, body.size());
+    outcome_known = status.code() != Code::kUnavailable;
+  }
+  if (!status.ok() && outcome_known) abort(client, key, upload);
+  return status;
+}
+
+Status download_in_pieces(Client* client, Slots* slots, const std::string& key, uint64_t offset,
+                          const Pieces& pieces, uint64_t object_size, unsigned workers,
+                          const PieceRetries& retries, Sink* sink) {
+  Identity identity;
+  const auto take = [&](uint64_t i, const std::atomic<bool>* cancelled) {
+    const Slots::Slot slot(slots);
+    if (*cancelled) return deltawire::cancelled("given up");
+    const uint64_t first = offset + pieces.offset(i);
+    return fetch(client, key, {first, first + pieces.length(i) - 1}, object_size, pieces.offset(i),
+                 &identity, cancelled, sink);
+  };
+  const Status status = move_pieces(pieces, workers, retries, take);
+  return status.code() == Code::kConflict ? unavailable(status.message()) : status;
 }
 
 }  // namespace deltawire::s3

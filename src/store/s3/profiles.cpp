@@ -4,7 +4,7 @@
 
 #include "base/command.h"
 #include "base/file.h"
-#include "store/s3/providers.h"
+#include "store/s3/credentials.h"
 
 namespace deltawire::s3 {
 namespace {

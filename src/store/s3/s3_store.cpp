@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "base/bytes.h"
+#include "store/metered_store.h"
 #include "store/s3/bucket.h"
 #include "store/s3/client.h"
-#include "store/s3/transfer.h"
-#include "store/store_metrics.h"
+#include "store/s3/pieces.h"
 
 namespace deltawire {
 namespace s3 {

@@ -1,4 +1,4 @@
-#include "store/overlay_store.h"
+#include "store/forwarding_store.h"
 
 #include <algorithm>
 
