@@ -67,7 +67,7 @@ campaign:  ## attack everything in every way we know, with fresh seeds, for MINU
 	@build/venv/bin/python tests/campaign/campaign.py build/deltawire --minutes $(MINUTES) \
 	  --results bench/results/campaign-$$(uname -m).txt
 
-asan tsan:  ## tests under AddressSanitizer + UBSan, or the threaded ones under ThreadSanitizer (PASS=-quick: fewer)
+asan tsan:  ## tests under AddressSanitizer + UBSan (PASS=-quick: fewer), or the threaded ones under ThreadSanitizer
 	@scripts/setup build test s3 fuzz
 	@cmake --preset $@ >/dev/null
 	@cmake --build --preset $@ -j$(JOBS)

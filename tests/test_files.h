@@ -107,6 +107,15 @@ inline void flip_bit(const fs::path& path, uint64_t offset) {
   overwrite(path, int64_t(offset), std::string(1, char(read_file(path)[offset] ^ 1)));
 }
 
+// Leaves a test out of a pass that names its label in DELTAWIRE_LEAVE_OUT (CMakePresets.json):
+// "slow" and "long" take minutes and seconds under a sanitizer, "races" are meant.
+inline bool left_out(std::string_view label) {
+  const char* const labels = getenv("DELTAWIRE_LEAVE_OUT");
+  return labels != nullptr && std::string_view(labels).find(label) != std::string_view::npos;
+}
+#define DW_LABEL(label) \
+  if (::deltawire::testing::left_out(#label)) GTEST_SKIP() << "left out of this pass: " #label
+
 // Runs body(0) ... body(n - 1) at once.
 inline void in_threads(unsigned n, const std::function<void(unsigned)>& body) {
   std::vector<std::thread> threads;

@@ -7,8 +7,6 @@ namespace deltawire::python {
 
 void bind_publisher(nanobind::module_& module);
 void bind_replica(nanobind::module_& module);
-void bind_tensor_replica(nanobind::module_& module);
-void bind_checkpoints(nanobind::module_& module);
 void bind_delta(nanobind::module_& module);
 void bind_chain(nanobind::module_& module);
 void bind_bridge(nanobind::module_& module);

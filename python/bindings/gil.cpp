@@ -2,10 +2,11 @@
 
 #include <pthread.h>
 #include <unistd.h>
-
 #include <atomic>
 #include <chrono>
 #include <thread>
+
+#include "watcher.h"
 
 namespace deltawire::python {
 namespace {
@@ -39,6 +40,9 @@ void end() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
+
+// Often enough for a person who waits, rarely enough to cost nothing.
+constexpr auto kInterval = std::chrono::milliseconds(50);
 
 }  // namespace
 
@@ -83,6 +87,31 @@ void watch_for_the_end(nb::module_& module) {
   module.def("is_ending", [] { return ending.load(); });
   nb::module_::import_("atexit").attr("register")(module.attr("_end"));
   pthread_atfork(nullptr, nullptr, [] { calls = 0; });
+}
+
+bool Watcher::ask(uint64_t done, uint64_t total) {
+  const auto now = std::chrono::steady_clock::now();
+  const bool just_done = done == total && last_done_ != done;
+  if (now - last_ < kInterval && !just_done) return true;
+  last_ = now;
+  last_done_ = done;
+  return with_gil(false, [&] {
+    if (raised_) return false;
+    try {
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+      return callback_.is_none() || !callback_(done, total).is(nb::bool_(false));
+    } catch (nb::python_error& error) {
+      raised_.emplace(std::move(error));
+      return false;
+    }
+  });
+}
+
+void Watcher::rethrow() {
+  if (!raised_) return;
+  nb::python_error error = std::move(*raised_);
+  raised_.reset();
+  throw error;
 }
 
 }  // namespace deltawire::python

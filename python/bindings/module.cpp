@@ -22,8 +22,6 @@ NB_MODULE(_core, module) {
   bind_stores(module);
   bind_publisher(module);
   bind_replica(module);
-  bind_tensor_replica(module);
-  bind_checkpoints(module);
   bind_delta(module);
   bind_exchange(module);
   bind_proof(module);

@@ -3,13 +3,16 @@
 #include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "bind.h"
 #include "calls.h"
+#include "deltawire/tensor_replica.h"
 #include "options.h"
 #include "replica/follow_watch.h"
 #include "reports.h"
 #include "stores.h"
+#include "tensors.h"
 
 namespace deltawire::python {
 namespace {
@@ -73,6 +76,21 @@ class Watch {
   std::optional<FollowWatch> watch_;
 };
 
+using TensorReplicaHandle = Owned<TensorReplica>;
+
+void open_tensor_replica(TensorReplicaHandle* self, const StoreHandle& store,
+                         const std::vector<const Tensor*>& tensors, nb::object progress,
+                         const nb::kwargs& given) {
+  TensorReplicaOptions options;
+  DW_OPTIONS(options, given, accept, limits, cuda, repair, verify_all, check_commit, heartbeat,
+             name, scratch);
+  const std::vector<LiveTensor> wanted = to_patch(tensors);
+  new (self) TensorReplicaHandle("the replica", std::move(progress), [&](Progress watch) {
+    options.progress = std::move(watch);
+    return TensorReplica::open(store.get(), wanted, options);
+  });
+}
+
 }  // namespace
 
 void bind_replica(nb::module_& module) {
@@ -106,6 +124,14 @@ void bind_replica(nb::module_& module) {
       .def("wait", &Watch::wait, nb::arg("seconds"), nb::arg("meanwhile").none() = nb::none());
   module.def("follow_jitter", &follow_jitter, nb::arg("interval"));
   module.def("follow_backoff", &follow_backoff, nb::arg("failures"), nb::arg("interval"));
+
+  // The tensors outlive the replica: the Python class that holds it holds them too.
+  nb::class_<TensorReplicaHandle> tensors = bind_owned<TensorReplica>(module, "TensorReplica");
+  bind_pulling(tensors);
+  tensors
+      .def("__init__", &open_tensor_replica, nb::arg("store"), nb::arg("tensors"),
+           nb::arg("progress").none(), nb::arg("options"), nb::keep_alive<1, 3>())
+      .def_prop_ro("version", method(&TensorReplica::version));
 }
 
 }  // namespace deltawire::python

@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 
 #include "deltawire/status.h"
 
@@ -44,5 +46,12 @@ inline bool checked_add(uint64_t a, uint64_t b, uint64_t* out) noexcept {
 Result<std::shared_ptr<uint8_t[]>> allocate_bytes(uint64_t size_bytes);
 // That, or the same somewhere else.
 using Allocate = std::function<Result<std::shared_ptr<uint8_t[]>>(uint64_t size_bytes)>;
+
+// Bytes as lower-case hex digits.
+std::string to_hex(Bytes bytes);
+std::string to_hex(std::string_view bytes);
+bool is_hex(std::string_view text) noexcept;  // nothing but such digits
+
+std::string random_hex(size_t digits);  // from the system's source of randomness
 
 }  // namespace deltawire

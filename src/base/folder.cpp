@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/hex.h"
+#include "base/bytes.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include "deltawire/version.h"
+
 namespace deltawire {
 
 std::string host_name() {
@@ -11,5 +13,7 @@ std::string host_name() {
 }
 
 std::string process_name() { return host_name() + ":" + std::to_string(::getpid()); }
+
+std::string_view version() noexcept { return DELTAWIRE_VERSION; }
 
 }  // namespace deltawire

@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-#include "base/hex.h"
+#include "base/bytes.h"
 #include "base/process.h"
 #include "base/thread_pool.h"
 #include "chain/gc.h"

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/ed25519.h"
 #include "base/file.h"
-#include "base/hex.h"
 
 namespace deltawire {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/hex.h"
+#include "base/bytes.h"
 #include "base/sync_point.h"
 #include "chain/heartbeat.h"
 #include "chain/hop_records.h"

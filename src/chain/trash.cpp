@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "base/hex.h"
+#include "base/bytes.h"
 #include "chain/names.h"
 #include "format/record.h"
 

@@ -6,8 +6,8 @@
 #include "codec/choose.h"
 #include "delta/item_copies.h"
 #include "digest/parallel.h"
-#include "format/box_sums.h"
 #include "format/layout.h"
+#include "format/tensor_digest.h"
 #include "store/bodies.h"
 #include "tensor/text.h"
 

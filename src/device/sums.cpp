@@ -9,7 +9,7 @@
 #include "device/arrays.h"
 #include "device/context.h"
 #include "digest/sums.h"
-#include "format/box_sums.h"
+#include "format/tensor_digest.h"
 #include "kernels/sum_math.h"
 
 namespace deltawire::cuda {

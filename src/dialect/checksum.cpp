@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/hex.h"
+#include "base/bytes.h"
 
 #ifdef DELTAWIRE_HAVE_BLAKE3
 #include <blake3.h>

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/hex.h"
+#include "base/bytes.h"
 #include "digest/sums.h"
 
 namespace deltawire {

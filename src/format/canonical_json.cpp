@@ -4,7 +4,7 @@
 #include <array>
 #include <charconv>
 
-#include "base/hex.h"
+#include "base/bytes.h"
 #include "tensor/text.h"
 
 namespace deltawire {

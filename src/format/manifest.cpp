@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "format/box_sums.h"
 #include "format/checkpoint_files.h"
+#include "format/tensor_digest.h"
 #include "tensor/text.h"
 
 namespace deltawire {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <set>
 
-#include "base/hex.h"
+#include "base/bytes.h"
 #include "base/sync_point.h"
 #include "base/thread_pool.h"
 #include "chain/hop_records.h"

@@ -1,6 +1,6 @@
 #include "publish/anchor.h"
 
-#include "base/hex.h"
+#include "base/bytes.h"
 #include "base/sync_point.h"
 #include "chain/hop_records.h"
 #include "chain/names.h"

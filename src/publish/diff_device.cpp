@@ -3,8 +3,8 @@
 #include <map>
 
 #include "codec/choose.h"
-#include "format/box_sums.h"
 #include "format/layout.h"
+#include "format/tensor_digest.h"
 #include "publish/device_bodies.h"
 #include "publish/diff.h"
 #include "publish/hash_state.h"

@@ -1,5 +1,5 @@
 // From tensors to what is put for a version: parts of what changed, or all of it.
-#include "base/hex.h"
+#include "base/bytes.h"
 #include "base/sync_point.h"
 #include "chain/names.h"
 #include "publish/computed_tensors.h"

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "base/waves.h"
-#include "format/box_sums.h"
+#include "format/tensor_digest.h"
 #include "publish/computed_tensors.h"
 #include "publish/diff.h"
 #include "store/bodies.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/hex.h"
+#include "base/bytes.h"
 #include "base/sync_point.h"
 #include "chain/named_objects.h"
 #include "chain/names.h"

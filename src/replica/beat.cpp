@@ -4,8 +4,8 @@
 
 #include <chrono>
 
+#include "base/bytes.h"
 #include "base/file.h"
-#include "base/hex.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "chain/chain.h"

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
 #include "base/guard.h"
-#include "base/hex.h"
 #include "chain/names.h"
 #include "replica/device_tensors.h"
 #include "replica/local_state.h"

@@ -4,7 +4,7 @@
 
 #include "base/guard.h"
 #include "base/thread_pool.h"
-#include "format/box_sums.h"
+#include "format/tensor_digest.h"
 #include "shard/boxes.h"
 #include "tensor/box.h"
 #include "tensor/text.h"

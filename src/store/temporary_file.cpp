@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/hex.h"
+#include "base/bytes.h"
 #include "base/sync_point.h"
 
 namespace deltawire {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "base/hex.h"
+#include "base/bytes.h"
 
 namespace deltawire {
 namespace {

@@ -64,6 +64,7 @@ TEST_F(MappingTest, CopiesOfAnyOtherBytes) {
 
 // More files than descriptors are kept for are read through their mappings.
 TEST_F(MappingTest, ManyLargeFiles) {
+  DW_LABEL(long);
   std::vector<std::shared_ptr<MappedFile>> files;
   const fs::path path = make(1);
   for (int i = 0; i < 300; ++i) {

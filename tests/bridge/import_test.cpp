@@ -107,6 +107,7 @@ TEST_F(Import, ARangeEnds) {
 }
 
 TEST_F(Import, ModelsLargerThanMemoryAreMadeInAFile) {
+  DW_LABEL(long);
   folder.write_all(slime());
   ImportOptions options = folder.import_options();
   options.memory_bytes = 1;

@@ -50,6 +50,7 @@ TEST_F(FsckTest, ASoundChainIsClean) {
 TEST(Fsck, AnEmptyRunIsClean) { EXPECT_TRUE(check(RealChain()).clean()); }
 
 TEST(FsckSlow, EverySingleByteChangeIsFound) {
+  DW_LABEL(slow);
   RealChain real;
   fill_for_fsck(real);
   size_t changes = 0;

@@ -141,6 +141,7 @@ TEST_F(GcTest, KeepsWhatAPinNeeds) {
 }
 
 TEST(Gc, APinThatRacesWithItIsSeenByOneOfThem) {
+  DW_LABEL(long);
   // At every request of a gc somebody pins version 8: afterwards it is pinned and readable, or the
   // pin was refused.
   size_t pinned = 0, refused = 0;
@@ -561,6 +562,7 @@ TEST_F(GcTest, APublisherThatSleptThroughRetentionIsTooLate) {
 
 // Killed before every single request, then run again.
 TEST(Gc, MayBeKilledAnywhere) {
+  DW_LABEL(long);
   size_t killed = 0;
   for (const bool second_run : {false, true}) {
     for (uint64_t n = 0;; ++n) {

@@ -157,6 +157,7 @@ class PinRace : public ::testing::Test {
 };
 
 TEST_F(PinRace, EveryOrderOfOnePinAndOneGc) {
+  DW_LABEL(long);
   const std::vector<Actor> actors = {Actor::kGc, Actor::kPin};
   const std::vector<size_t> most = play(actors, {{0, kAll}, {1, kAll}});
   const std::vector<size_t> pins = play(actors, {{1, kAll}, {0, kAll}});
@@ -173,6 +174,7 @@ TEST_F(PinRace, EveryOrderOfOnePinAndOneGc) {
 
 // The second pin of a version must not take the first with it when it is refused, nor the reverse.
 TEST_F(PinRace, EveryOrderOfTwoPinsAndOneGc) {
+  DW_LABEL(long);
   const std::vector<Actor> actors = {Actor::kGc, Actor::kPin, Actor::kPin};
   const std::vector<size_t> most = play(actors, {{0, kAll}, {1, kAll}, {2, kAll}});
   const std::vector<size_t> pins = play(actors, {{1, kAll}, {2, kAll}, {0, kAll}});
@@ -188,6 +190,7 @@ TEST_F(PinRace, EveryOrderOfTwoPinsAndOneGc) {
 
 // One gc sweeps up notes while the other still acts upon its own.
 TEST_F(PinRace, EveryOrderOfAPinBetweenTwoGcs) {
+  DW_LABEL(long);
   const std::vector<Actor> actors = {Actor::kGc, Actor::kGc, Actor::kPin};
   const std::vector<size_t> most = play(actors, {{0, kAll}, {1, kAll}, {2, kAll}});
   for (size_t first = 0; first <= most[0]; ++first) {

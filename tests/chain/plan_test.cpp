@@ -86,6 +86,7 @@ MadeChain random_chain(std::mt19937_64& random, const Shape& shape) {
 }
 
 TEST(Plan, IsTheCheapestOfWhatIsVisible) {
+  DW_LABEL(long);
   std::mt19937_64 random(7);
   const Shape shapes[] = {{30, 0, 0, 0},   {30, 0, 10, 0},  {30, 10, 0, 0},   {30, 0, 0, 20},
                           {30, 0, 10, 20}, {30, 10, 5, 20}, {12, 30, 30, 30}, {60, 2, 5, 60}};
@@ -462,6 +463,7 @@ uint64_t requests_of(const std::function<void()>& work) {
 }
 
 TEST(LongChainSlow, TheHeadIsFoundInFewRequests) {
+  DW_LABEL(slow);
   const MadeChain& made = long_chain();
   EXPECT_LE(requests_of([&] { EXPECT_EQ(made.chain.head().value(), kVersions - 1); }), 4U);
   for (const char* hint : {"0", "99990", "50000", "100000", "9999999999", "x"}) {
@@ -473,6 +475,7 @@ TEST(LongChainSlow, TheHeadIsFoundInFewRequests) {
 }
 
 TEST(LongChainSlow, ACatchUpIsPlannedInFewRequests) {
+  DW_LABEL(slow);
   const MadeChain& made = long_chain();
   const uint64_t head = kVersions - 1;
   for (const std::optional<uint64_t> held :

@@ -1,7 +1,7 @@
 // Small chains with weights behind them: every record and part as a publisher would put it.
 #pragma once
 
-#include "base/hex.h"
+#include "base/bytes.h"
 #include "chain/chain.h"
 #include "chain/hop_records.h"
 #include "chain/named_objects.h"

@@ -11,6 +11,7 @@
 #include "codec/codec.h"
 #include "codec_arrays.h"
 #include "kernels/kernels.h"
+#include "test_files.h"
 
 namespace deltawire {
 namespace {
@@ -101,19 +102,23 @@ TEST_P(EveryCodec, SmallArrays) {
 }
 
 TEST_P(EveryCodec, BordersOfSegments) {
+  DW_LABEL(long);
   try_sizes(*GetParam(), {16383, 16384, 16385}, {0, 1e-4, 0.01, 0.5, 1});
 }
 
 TEST_P(EveryCodec, BordersOfChunks) {
+  DW_LABEL(long);
   try_sizes(*GetParam(), {262143, 262144, 262145}, {1e-4, 0.01, 1});
 }
 
 TEST_P(EveryCodec, SeveralChunksAndAnOddRest) {
+  DW_LABEL(long);
   try_sizes(*GetParam(), {600001}, {0, 1e-4, 0.01, 0.5, 1});
 }
 
 // One change alone at each end and in the middle: gaps over 65535, chunks left empty.
 TEST_P(EveryCodec, LoneChangesFarApart) {
+  DW_LABEL(long);
   constexpr size_t n = 5'000'001;  // 10 MB
   ArrayPair pair = make_arrays(2, n, 0, 7);
   for (const size_t i : {size_t{0}, size_t{2'500'000}, n - 1}) {
@@ -244,6 +249,7 @@ TEST(Registry, FindsByIdAndByName) {
 
 // Arrays of more than 2^31 - 1 elements cost no memory here: untouched pages read as zero.
 TEST(Gaps, ReachAcrossHugeArrays) {
+  DW_LABEL(long);
   constexpr size_t n = (size_t{1} << 31) + 5;
   const auto map = [] {
     void* p = mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,

@@ -9,6 +9,7 @@
 #include "codec/choose.h"
 #include "codec/codec.h"
 #include "digest/parallel.h"
+#include "test_files.h"
 
 namespace deltawire {
 namespace {
@@ -98,6 +99,7 @@ TEST(ChangingArrays, SmallOnesAreCopiedWhole) {
 }
 
 TEST(ChangingArrays, WhatWasHashedIsWhatWasCoded) {
+  DW_LABEL(races);
   const std::vector<uint8_t> before = weights(size_t{4} << 18, 1);
   std::vector<uint8_t> after = before;
   step(&after, 0.01, 2);

@@ -82,6 +82,7 @@ TEST_F(FullVersionTest, AdaptersOfPeftHaveItsFileName) {
 }
 
 TEST_F(FullVersionTest, LargeOnesAreShardsWithAnIndex) {
+  DW_LABEL(long);
   std::vector<WholeTensor> wholes;
   for (const TestTensor& tensor : tensors) wholes.push_back(whole(tensor));
   const auto files = must(lay_out_checkpoint(wholes, 1000));

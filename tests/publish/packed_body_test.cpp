@@ -294,6 +294,7 @@ TEST(CodedArray, WeightsThatChangeMeanwhileAreAnError) {
 
 // Larger than what is encoded at once.
 TEST(CodedArray, LargeNewTensorsAreCodedInADelta) {
+  DW_LABEL(long);
   for (const bool raw : {false, true}) {
     const std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
     PublishOptions options{.limits = {.threads = 2, .memory_bytes = uint64_t{32} << 20},

@@ -72,6 +72,7 @@ class PublisherSourceTest : public ::testing::Test {
 };
 
 TEST_F(PublisherSourceTest, TensorsThatChangeWhileAVersionIsStoredWhole) {
+  DW_LABEL(races);
   Publisher publisher = open();
   meddle_at("full/", [&] { spoil(); });
   EXPECT_FAILS(publisher.publish(model.views()), kIo, "changed while it was read");
@@ -85,6 +86,7 @@ TEST_F(PublisherSourceTest, TensorsThatChangeWhileAVersionIsStoredWhole) {
 
 // It is coded before it is put: the version has what was read.
 TEST_F(PublisherSourceTest, ATensorThatIsNewAndChangesWhileItIsPut) {
+  DW_LABEL(races);
   Publisher publisher = open();
   publish(&publisher);
   model.tensors.push_back(make_tensor("late", DType::kBF16, {32, 8}, 77));
@@ -99,6 +101,7 @@ TEST_F(PublisherSourceTest, ATensorThatIsNewAndChangesWhileItIsPut) {
 }
 
 TEST_F(PublisherSourceTest, TensorsThatChangeBetweenTheCommitAndTheSnapshot) {
+  DW_LABEL(races);
   Publisher publisher = open();
   for (int i = 0; i < 3; ++i) {
     const Model committed = model;
@@ -114,6 +117,7 @@ TEST_F(PublisherSourceTest, TensorsThatChangeBetweenTheCommitAndTheSnapshot) {
 }
 
 TEST_F(PublisherSourceTest, TensorsThatChangeWhileTheyBecomeAnAnchor) {
+  DW_LABEL(races);
   Publisher publisher = open({.anchors = Anchors{.every = 1}});
   publish(&publisher);
   model.step();
@@ -131,6 +135,7 @@ TEST_F(PublisherSourceTest, TensorsThatChangeWhileTheyBecomeAnAnchor) {
 
 // Spoiled before the anchor is begun: both reads of it agree, with each other.
 TEST_F(PublisherSourceTest, TensorsThatAreSomethingElseWhenTheAnchorIsDue) {
+  DW_LABEL(races);
   Publisher publisher = open({.anchors = Anchors{.every = 1}});
   publish(&publisher);
   model.step();

@@ -173,6 +173,7 @@ TEST_F(PublisherTest, AnotherProcessGoesOnFromTheChain) {
 }
 
 TEST_F(PublisherTest, LargeTensorsAreEncodedInBoxes) {
+  DW_LABEL(long);
   PublishOptions options;
   options.limits.memory_bytes = uint64_t{32} << 20;  // items of 2 MiB
   options.part_bytes = 20'000;

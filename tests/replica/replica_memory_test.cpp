@@ -99,6 +99,7 @@ bool holds(const fs::path& local, Bytes bytes) {
 }
 
 TEST(ReplicaMemorySlowTest, ATensorLargerThanMemoryIsPatched) {
+  DW_LABEL(slow);
   TempFolder folder;
   const fs::path store = folder.path() / "store", local = folder.path() / "local";
   LargeTensor tensor;
@@ -123,6 +124,7 @@ TEST(ReplicaMemorySlowTest, ATensorLargerThanMemoryIsPatched) {
 // What differs is several times the memory that a replica of tensors may take: it waits for
 // commit() in a file.
 TEST(ReplicaMemorySlowTest, ChangesLargerThanMemoryReachTensors) {
+  DW_LABEL(slow);
   constexpr uint64_t kSize = 32 * kMiB, kCount = 6;
   TempFolder folder;
   const fs::path store = folder.path() / "store";

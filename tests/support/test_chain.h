@@ -1,8 +1,8 @@
 // A chain made by hand for the tests of replicas: versions from checkpoints, without a Publisher.
 #pragma once
 
+#include "base/bytes.h"
 #include "base/file.h"
-#include "base/hex.h"
 #include "base/process.h"
 #include "chain/chain.h"
 #include "chain/hop_records.h"

@@ -347,6 +347,7 @@ TEST(SafetensorsHostile, MessagesStayShort) {
 }
 
 TEST(SafetensorsHostile, ManyTensorsAreQuick) {
+  DW_LABEL(long);
   std::string json = "{";
   for (int i = 0; i < 50'000; ++i) {
     if (i > 0) json += ',';

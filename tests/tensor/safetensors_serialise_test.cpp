@@ -57,6 +57,7 @@ TEST(SafetensorsSerialise, UnicodeAndEscapesRoundTrip) {
 }
 
 TEST(SafetensorsSerialise, RefusesWhatParseWould) {
+  DW_LABEL(long);
   const auto refused = [](const std::vector<TensorSpec>& specs, const Metadata& metadata,
                           std::string_view phrase) {
     return is_failure(serialise_safetensors_header(specs, metadata).status(),

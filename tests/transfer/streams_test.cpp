@@ -5,7 +5,6 @@
 #include <new>
 
 #include "test_files.h"
-#include "transfer/fetch_sink.h"
 #include "transfer/upload_queue.h"
 
 namespace deltawire::testing {

@@ -4,7 +4,7 @@
 // in.
 #include "carrier/tcp/tcp_backend.h"
 
-#include "base/hex.h"
+#include "base/bytes.h"
 #include "base/json.h"
 #include "carrier/tcp/mesh.h"
 #include "carrier/tcp/socket_carrier.h"

@@ -1,7 +1,6 @@
 #include "dialect/dialect.h"
 #include "dialect/slime_gen1/gen1_folder.h"
-#include "dialect/slime_gen1/gen1_reader.h"
-#include "dialect/slime_gen1/gen1_writer.h"
+#include "dialect/slime_gen1/gen1_version.h"
 
 namespace deltawire {
 namespace {

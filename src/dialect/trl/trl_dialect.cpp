@@ -1,7 +1,6 @@
 #include "dialect/dialect.h"
 #include "dialect/trl/trl_format.h"
-#include "dialect/trl/trl_reader.h"
-#include "dialect/trl/trl_writer.h"
+#include "dialect/trl/trl_version.h"
 
 namespace deltawire {
 namespace {

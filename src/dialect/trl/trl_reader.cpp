@@ -1,4 +1,4 @@
-#include "dialect/trl/trl_reader.h"
+#include "dialect/trl/trl_version.h"
 
 #include <algorithm>
 #include <cstring>

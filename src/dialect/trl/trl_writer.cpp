@@ -1,4 +1,4 @@
-#include "dialect/trl/trl_writer.h"
+#include "dialect/trl/trl_version.h"
 
 #include <algorithm>
 #include <array>

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "base/hex.h"
+#include "base/bytes.h"
 #include "deltawire/digest.h"
 
 namespace deltawire::s3 {
