@@ -14,6 +14,7 @@ struct TestTensor {
   DType dtype = DType::kBF16;
   Shape shape;
   std::vector<uint8_t> bytes;
+  bool operator==(const TestTensor&) const = default;
 };
 
 // Weight-like bits for floats, anything for the rest.

@@ -5,9 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <utility>
+#include "test_files.h"
 
-namespace deltawire {
+namespace deltawire::testing {
 
 // Runs body() and then waits to be killed; kills what is left at the end. Make them before any
 // thread: a child has only the one that forked it.
@@ -38,4 +38,4 @@ class Child {
   pid_t pid_;
 };
 
-}  // namespace deltawire
+}  // namespace deltawire::testing

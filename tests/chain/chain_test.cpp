@@ -4,7 +4,7 @@
 #include "chain/keys.h"
 #include "chain/names.h"
 #include "chain/plan.h"
-#include "made_chain.h"
+#include "support/test_chain.h"
 #include "test_files.h"
 
 namespace deltawire::testing {
@@ -20,7 +20,7 @@ TEST(Chain, OneRunPerStore) {
 }
 
 TEST(Chain, TheHeadIsFoundFromAnyHint) {
-  MadeChain made;
+  TestChain made;
   for (int i = 0; i < 40; ++i) made.add(10);
   EXPECT_EQ(made.chain.head().value(), 39U);
   for (const char* hint : {"0\n", "17\n", "38", "39\n", "40\n", "9999999999\n", "99999999999\n", "",
@@ -33,7 +33,7 @@ TEST(Chain, TheHeadIsFoundFromAnyHint) {
 }
 
 TEST(Chain, HolesThatRetentionLeftDoNotHideTheHead) {
-  MadeChain made;
+  TestChain made;
   for (int i = 0; i < 40; ++i) made.add(10);
   for (uint64_t v : {0, 1, 2, 3, 6, 7, 8, 9, 10}) {
     ASSERT_TRUE(made.memory->remove(manifest_name(v)).ok());
@@ -46,10 +46,10 @@ TEST(Chain, HolesThatRetentionLeftDoNotHideTheHead) {
 
 // A listing that does not show what was put a moment ago.
 TEST(Chain, AListingThatLagsDoesNotHideTheHead) {
-  MadeChain made;
+  TestChain made;
   for (int i = 0; i < 40; ++i) made.add(10);
   for (const uint64_t shown : {0, 1, 20, 39}) {
-    made.store->after_list = [&](std::vector<ObjectInfo>* page) {
+    made.hooks->after_list = [&](std::vector<ObjectInfo>* page) {
       std::erase_if(*page, [&](const ObjectInfo& object) {
         return version_of_manifest(object.name).value_or(0) >= shown;
       });
@@ -62,21 +62,21 @@ TEST(Chain, AListingThatLagsDoesNotHideTheHead) {
 }
 
 TEST(Chain, WhatComesNextIsSeenInOneRound) {
-  MadeChain made;
+  TestChain made;
   for (int i = 0; i < 6; ++i) made.add(10);
-  made.store->requests = 0;
+  made.hooks->requests = 0;
   auto newest = made.chain.newest_after(5);
   ASSERT_TRUE(newest.ok()) << newest.status().to_string();
   EXPECT_EQ(newest->version, 5);
   EXPECT_FALSE(newest->record.has_value());
-  EXPECT_EQ(made.store->requests, 4);
-  made.store->requests = 0;
+  EXPECT_EQ(made.hooks->requests, 4);
+  made.hooks->requests = 0;
   newest = made.chain.newest_after(4);
   ASSERT_TRUE(newest.ok());
   EXPECT_EQ(newest->version, 5);
   ASSERT_TRUE(newest->record.has_value());
-  EXPECT_EQ(newest->record->digest, made.versions[5].digest);
-  EXPECT_EQ(made.store->requests, 4);
+  EXPECT_EQ(newest->record->digest, made.records[5].digest);
+  EXPECT_EQ(made.hooks->requests, 4);
   for (const uint64_t known : {0, 1, 2, 3, 6, 7, 100}) {
     newest = made.chain.newest_after(known);
     ASSERT_TRUE(newest.ok());
@@ -85,10 +85,10 @@ TEST(Chain, WhatComesNextIsSeenInOneRound) {
 }
 
 TEST(Chain, WhatComesNextIsSeenThoughListingsAreBehind) {
-  MadeChain made;
+  TestChain made;
   for (int i = 0; i < 6; ++i) made.add(10);
   for (size_t shown = 0; shown < 6; ++shown) {
-    made.store->after_list = [&](std::vector<ObjectInfo>* page) {
+    made.hooks->after_list = [&](std::vector<ObjectInfo>* page) {
       std::erase_if(*page, [&](const ObjectInfo& object) {
         return version_of_manifest(object.name).value_or(0) > shown;
       });
@@ -101,7 +101,7 @@ TEST(Chain, WhatComesNextIsSeenThoughListingsAreBehind) {
 }
 
 TEST(Chain, WhatComesNextIsSeenBehindHolesAndDamage) {
-  MadeChain made;
+  TestChain made;
   for (int i = 0; i < 8; ++i) made.add(10);
   for (int v = 2; v < 6; ++v) ASSERT_TRUE(made.memory->remove(manifest_name(v)).ok());
   for (const uint64_t known : {1, 3}) {  // pinned, and pruned itself
@@ -112,14 +112,14 @@ TEST(Chain, WhatComesNextIsSeenBehindHolesAndDamage) {
   const auto newest = must(made.chain.newest_after(6));
   EXPECT_EQ(newest.version, 7);
   EXPECT_FALSE(newest.record.has_value());
-  made.store->before = [](std::string_view call, std::string_view) {
+  made.hooks->before = [](std::string_view call, std::string_view) {
     return call == "list" ? unavailable("told so") : Status();
   };
   EXPECT_FAILS(made.chain.newest_after(6), kUnavailable);
 }
 
 TEST(Chain, AVersionIsCommittedOnce) {
-  MadeChain made;
+  TestChain made;
   made.add(10);
   Manifest mine = made.next(5, false), theirs = mine;
   theirs.publisher = "other:2";
@@ -131,12 +131,12 @@ TEST(Chain, AVersionIsCommittedOnce) {
 }
 
 TEST(Chain, ARecordInTheWrongPlaceIsRefused) {
-  MadeChain made;
+  TestChain made;
   for (int i = 0; i < 3; ++i) made.add(10);
   const std::string one = made.memory->get(manifest_name(1), 1 << 20).value();
   ASSERT_TRUE(made.memory->put(manifest_name(2), MemoryBody(one)).ok());
   EXPECT_FAILS(made.chain.version(2), kCorruption, "manifests/0000000002.json", "version 1");
-  MadeChain other;
+  TestChain other;
   other.add(10);
   const std::string foreign = other.memory->get(manifest_name(0), 1 << 20).value();
   ASSERT_TRUE(made.memory->put(manifest_name(0), MemoryBody(foreign)).ok());
@@ -241,7 +241,7 @@ class SignedChain : public ::testing::Test {
 
   TempFolder folder_;
   fs::path both_;
-  testing::MadeChain made_;
+  testing::TestChain made_;
   std::shared_ptr<MemoryStore> store_;
 };
 

@@ -5,9 +5,9 @@
 #include "chain/fsck.h"
 #include "chain/heartbeat.h"
 #include "chain/retention.h"
-#include "real_chain.h"
 #include "store/directory_store.h"
 #include "store/forwarding_store.h"
+#include "support/test_chain.h"
 #include "test_files.h"
 
 namespace deltawire::testing {
@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kGrace = 3600;
 
 // Twenty versions; whole at 0, 6 (full), 11 (anchor), 15 (anchor); merged deltas between.
-void fill(RealChain& real, int versions = 20) {
+void fill(TestChain& real, int versions = 20) {
   for (int v = 0; v < versions; ++v) {
     real.publish_step(v == 6);
     if (v == 11 || v == 15) real.add_anchor(uint64_t(v));
@@ -25,7 +25,7 @@ void fill(RealChain& real, int versions = 20) {
 }
 
 // `now`: by the store's clock.
-GcReport collect(const RealChain& real, uint64_t keep, int64_t now, bool dry_run = false) {
+GcReport collect(const TestChain& real, uint64_t keep, int64_t now, bool dry_run = false) {
   real.memory->set_clock(now);
   return must(collect_garbage(real.chain, {keep, kGrace, dry_run}));
 }
@@ -34,7 +34,7 @@ size_t num_objects(Store& store, std::string_view prefix) {
   return objects_of(store, prefix).size();
 }
 
-std::set<uint64_t> versions_of(const RealChain& real) {
+std::set<uint64_t> versions_of(const TestChain& real) {
   return list_names(real.chain).value().versions;
 }
 
@@ -45,16 +45,16 @@ std::set<uint64_t> numbers(uint64_t first, uint64_t last) {
 }
 
 // From nothing to a version, every byte compared.
-::testing::AssertionResult can_read(const RealChain& real, uint64_t version) {
+::testing::AssertionResult can_read(const TestChain& real, uint64_t version) {
   const Result<Plan> plan = plan_catch_up(real.chain, {}, version);
   if (!plan.ok()) return ::testing::AssertionFailure() << plan.status().to_string();
   const auto state = follow_plan(*real.memory, *plan, {});
   if (!state.ok()) return ::testing::AssertionFailure() << state.status().to_string();
-  if (!same_state(*state, real.states[version])) return ::testing::AssertionFailure() << "differs";
+  if (*state != real.states[version]) return ::testing::AssertionFailure() << "differs";
   return ::testing::AssertionSuccess();
 }
 
-void expect_sound(const RealChain& real) {
+void expect_sound(const TestChain& real) {
   const auto report = must(check_chain(real.chain, {true, 1, {}}));
   EXPECT_TRUE(report.clean()) << (report.problems.empty() ? report.warnings : report.problems)[0];
 }
@@ -62,7 +62,7 @@ void expect_sound(const RealChain& real) {
 class GcTest : public ::testing::Test {
  protected:
   GcTest() { fill(real); }
-  RealChain real;
+  TestChain real;
 };
 
 TEST_F(GcTest, KeepsTheLastVersionsAndWhatLeadsToThem) {
@@ -98,7 +98,7 @@ TEST_F(GcTest, KeepsAllOfAShortChain) {
     EXPECT_EQ(report.num_versions + report.num_hops + report.num_noted, 0U);
   }
   EXPECT_FAILS(collect_garbage(real.chain, {0, 0}), kInvalidArgument);
-  EXPECT_EQ(collect(RealChain(), 1, unix_now()).num_versions, 0U);
+  EXPECT_EQ(collect(TestChain(), 1, unix_now()).num_versions, 0U);
 }
 
 TEST_F(GcTest, ADryRunChangesNothingAndTellsTheSame) {
@@ -146,13 +146,13 @@ TEST(Gc, APinThatRacesWithItIsSeenByOneOfThem) {
   // pin was refused.
   size_t pinned = 0, refused = 0;
   for (uint64_t n = 0;; ++n) {
-    RealChain real;
+    TestChain real;
     fill(real);
     const Chain other = Chain::open(real.memory, {}).value();
     std::atomic<int64_t> left = int64_t(n);
     bool reached = false;
     Status outcome;
-    real.store->before = [&](std::string_view, std::string_view) {
+    real.hooks->before = [&](std::string_view, std::string_view) {
       if (left-- == 0) {
         reached = true;
         outcome = pin_version(other, 8);
@@ -160,7 +160,7 @@ TEST(Gc, APinThatRacesWithItIsSeenByOneOfThem) {
       return Status();
     };
     ASSERT_TRUE(collect_garbage(real.chain, {1, 0}).ok());
-    real.store->before = {};
+    real.hooks->before = {};
     if (!reached) break;
     real.memory->set_clock(unix_now() + 1);
     ASSERT_TRUE(collect_garbage(real.chain, {1, 0}).ok());
@@ -188,7 +188,7 @@ TEST_F(GcTest, KeepsWhatALiveLeaseNames) {
   EXPECT_EQ(collect(real, 1, now).kept, (std::vector<VersionRange>{{0, 9}, {15, 19}}));
   collect(real, 1, now += kGrace);
   const auto plan = must(plan_catch_up(real.chain, real.held(3), 9));
-  EXPECT_TRUE(same_state(follow_plan(*real.memory, plan, real.states[3]).value(), real.states[9]));
+  EXPECT_EQ(follow_plan(*real.memory, plan, real.states[3]).value(), real.states[9]);
   // Expired: gone, in two steps.
   now += 10 * kGrace;
   EXPECT_EQ(collect(real, 1, now).kept, (std::vector<VersionRange>{{15, 19}}));
@@ -211,7 +211,7 @@ TEST_F(GcTest, AReaderThatPlannedBeforeItsLeaseWasSeenIsServed) {
   ASSERT_TRUE(write_heartbeat(*real.memory, reader({}, 9, now, now + 3 * kGrace)).ok());
   const GcReport held = collect(real, 1, now += 2 * kGrace);  // the objects are due, but are read
   EXPECT_GT(held.num_waiting, 0U);
-  EXPECT_TRUE(same_state(follow_plan(*real.memory, plan, {}).value(), real.states[9]));
+  EXPECT_EQ(follow_plan(*real.memory, plan, {}).value(), real.states[9]);
   expect_sound(real);
   collect(real, 1, now + 2 * kGrace);
   EXPECT_FALSE(follow_plan(*real.memory, plan, {}).ok());
@@ -231,7 +231,7 @@ TEST_F(GcTest, AHeartbeatThatCannotBeReadMightHoldALease) {
     ASSERT_EQ(report->notes.size(), 1U);
     EXPECT_TRUE(contains(report->notes[0], "replicas/x.json"));
   }
-  EXPECT_TRUE(same_state(follow_plan(*real.memory, plan, {}).value(), real.states[9]));
+  EXPECT_EQ(follow_plan(*real.memory, plan, {}).value(), real.states[9]);
   // Not for ever.
   EXPECT_EQ(collect(real, 1, unix_now() + kMaxLeaseSeconds + 2).num_deleted, first.num_noted);
   EXPECT_EQ(num_objects(*real.memory, "replicas/"), 1U);
@@ -264,7 +264,7 @@ TEST_F(GcTest, RemovesOrphansInTwoSteps) {
 
 TEST(Gc, ANotedOrphanThatARecordNamesAfterAllIsKept) {
   // A compaction that took longer than the grace period.
-  RealChain real;
+  TestChain real;
   fill(real);
   int64_t now = unix_now();
   const std::string bytes =
@@ -280,7 +280,7 @@ TEST(Gc, ANotedOrphanThatARecordNamesAfterAllIsKept) {
 }
 
 TEST(Gc, RefusesAChainThatNoAnchorLeadsTo) {
-  RealChain real;
+  TestChain real;
   for (int v = 0; v < 8; ++v) real.publish_step();
   ASSERT_TRUE(real.memory->remove(real.records[0].manifest.parts[0].name).ok());
   EXPECT_FAILS(collect_garbage(real.chain, {2, kGrace}), kCorruption,
@@ -341,7 +341,7 @@ TEST(Gc, MeasuresTheGracePeriodByTheStoresClock) {
   for (const int64_t ahead : kFarOff) {
     for (const bool can_be_asked : {true, false}) {
       SCOPED_TRACE(std::to_string(ahead) + (can_be_asked ? ", asked" : ", not asked"));
-      RealChain real;
+      TestChain real;
       const int64_t now = unix_now() + ahead;
       real.memory->set_clock(now);
       fill(real);
@@ -369,7 +369,7 @@ TEST(Gc, MeasuresTheGracePeriodByTheStoresClock) {
 // Whatever the clock said of whoever put the note.
 TEST(Gc, ANoteIsAsOldAsTheStoreSays) {
   for (const int64_t ahead : kFarOff) {
-    RealChain real;
+    TestChain real;
     fill(real);
     const int64_t now = unix_now();
     ASSERT_TRUE(real.memory->put("parts/0000000003-dead/x", MemoryBody("x")).ok());
@@ -382,7 +382,7 @@ TEST(Gc, ANoteIsAsOldAsTheStoreSays) {
 
 TEST(Gc, ALeaseRunsByTheStoresClock) {
   for (const int64_t ahead : kFarOff) {
-    RealChain real;
+    TestChain real;
     fill(real);
     const int64_t now = unix_now(), his = now + ahead;
     real.memory->set_clock(now);
@@ -465,14 +465,14 @@ TEST_F(GcTest, SaysWhyObjectsWait) {
 
 // ---- signed chains
 
-struct SignedRealChain : RealChain {
+struct SignedTestChain : TestChain {
   static ChainKeys signing() {
     return {[](std::string_view) -> Result<Signature> {
               return Signature{std::string(64, 'a'), std::string(128, 'b')};
             },
             {}};
   }
-  SignedRealChain() : RealChain(signing()) {}
+  SignedTestChain() : TestChain(signing()) {}
 };
 
 // Stands in for a check of signatures: what is signed at all is by the trusted key.
@@ -481,7 +481,7 @@ Status trust_signed(std::string_view, const std::optional<Signature>& signature)
 }
 
 TEST(Gc, SignedVersionsGoOnlyByWhatSignedRecordsSay) {
-  SignedRealChain real;
+  SignedTestChain real;
   fill(real);
   const size_t before = num_objects(*real.memory, "");
   const Chain blind = Chain::open(real.memory, {}).value();
@@ -510,7 +510,7 @@ TEST(Gc, SignedVersionsGoOnlyByWhatSignedRecordsSay) {
     ASSERT_TRUE(real.memory->remove(manifest_name(version)).ok());
   }
   EXPECT_EQ(collect_garbage(trusting, options).value().num_versions, 15U);
-  SignedRealChain left;
+  SignedTestChain left;
   fill(left);
   GcOptions anyway = options;
   anyway.signed_too = true;
@@ -523,7 +523,7 @@ TEST(Gc, SignedVersionsGoOnlyByWhatSignedRecordsSay) {
 TEST(Gc, RemovesFilesThatKilledWritersLeftInAFolder) {
   testing::TempFolder folder;
   const auto store = std::make_shared<DirectoryStore>(folder.path());
-  RealChain real;
+  TestChain real;
   fill(real, 4);
   ASSERT_TRUE(
       list_all(*real.memory, "", "", [&](const ObjectInfo& object) {
@@ -566,7 +566,7 @@ TEST(Gc, MayBeKilledAnywhere) {
   size_t killed = 0;
   for (const bool second_run : {false, true}) {
     for (uint64_t n = 0;; ++n) {
-      RealChain real;
+      TestChain real;
       fill(real);
       ASSERT_TRUE(pin_version(real.chain, 8).ok());
       must(real.memory->put("parts/0000000003-dead/x", MemoryBody("x")));
@@ -581,12 +581,12 @@ TEST(Gc, MayBeKilledAnywhere) {
         now += kGrace;
       }
       std::atomic<int64_t> left = int64_t(n);
-      real.store->before = [&](std::string_view, std::string_view) {
+      real.hooks->before = [&](std::string_view, std::string_view) {
         return left-- <= 0 ? unavailable("killed") : Status();
       };
       real.memory->set_clock(now);
       const auto report = collect_garbage(real.chain, {3, kGrace});
-      real.store->before = {};
+      real.hooks->before = {};
       if (report.ok()) break;
       ++killed;
       // The orphan is the only thing that fsck may mention, until it is noted.
@@ -594,9 +594,7 @@ TEST(Gc, MayBeKilledAnywhere) {
       EXPECT_TRUE(fsck.problems.empty()) << n << ": " << fsck.problems[0];
       EXPECT_LE(fsck.warnings.size(), 1U) << n << ": " << fsck.warnings.back();
       EXPECT_EQ(real.chain.head().value(), 19U);
-      EXPECT_TRUE(
-          same_state(follow_plan(*real.memory, plan, real.states[12]).value(), real.states[13]))
-          << n;
+      EXPECT_EQ(follow_plan(*real.memory, plan, real.states[12]).value(), real.states[13]) << n;
       for (const uint64_t version : {8, 13, 15, 17, 19}) {
         EXPECT_TRUE(can_read(real, version)) << n << ", version " << version;
       }

@@ -1,7 +1,7 @@
 #include "chain/heartbeat.h"
 
-#include "real_chain.h"
 #include "store/memory_store.h"
+#include "support/test_chain.h"
 #include "test_files.h"
 
 namespace deltawire::testing {
@@ -123,7 +123,7 @@ class GoneReplicas : public ::testing::Test {
   }
 
   static constexpr int64_t kNow = 1'700'000'000;
-  testing::RealChain real;
+  testing::TestChain real;
   GoneReplicas() { real.memory->set_clock(kNow); }
 };
 

@@ -5,8 +5,8 @@
 
 #include "chain/gc.h"
 #include "chain/retention.h"
-#include "real_chain.h"
 #include "store/forwarding_store.h"
+#include "support/test_chain.h"
 
 namespace deltawire::testing {
 namespace {
@@ -144,14 +144,14 @@ class PinRace : public ::testing::Test {
       const Result<Plan> plan = plan_catch_up(after, {}, kPinned);
       EXPECT_TRUE(plan.ok()) << plan.status().to_string();
       const auto state = plan.ok() ? follow_plan(*memory, *plan, {}) : plan.status();
-      EXPECT_TRUE(state.ok() && same_state(*state, real_.states[kPinned])) << "the pin was lost";
+      EXPECT_TRUE(state.ok() && *state == real_.states[kPinned]) << "the pin was lost";
     }
     std::vector<size_t> made;
     for (size_t i = 0; i < actors.size(); ++i) made.push_back(schedule.made(i));
     return made;
   }
 
-  RealChain real_;
+  TestChain real_;
   std::vector<std::pair<std::string, std::string>> objects_;
   size_t num_pinned_ = 0, num_refused_ = 0;
 };
@@ -206,18 +206,18 @@ TEST_F(PinRace, EveryOrderOfAPinBetweenTwoGcs) {
 
 // A pin again, refused at any point, leaves the one that was there.
 TEST_F(PinRace, AVersionThatIsPinnedStaysPinnedWhateverBecomesOfAnotherPin) {
-  RealChain& real = real_;
+  TestChain& real = real_;
   ASSERT_TRUE(pin_version(real.chain, kPinned).ok());
   for (int64_t n = 0;; ++n) {
     int64_t left = n;
     bool failed = false;
-    real.store->before = [&](std::string_view, std::string_view) -> Status {
+    real.hooks->before = [&](std::string_view, std::string_view) -> Status {
       if (left-- != 0) return {};
       failed = true;
       return unavailable("told so");
     };
     const Status outcome = pin_version(real.chain, kPinned);
-    real.store->before = {};
+    real.hooks->before = {};
     EXPECT_EQ(list_pins(*real.memory).value(), (std::vector<uint64_t>{kPinned})) << n;
     if (!failed) break;
     ASSERT_LT(n, 100);
@@ -237,16 +237,16 @@ TEST_F(PinRace, ANoteThatCannotBeReadRefusesAPin) {
 // What leads to a pinned version may be unreadable for a moment only.
 TEST_F(PinRace, AnAnchorThatCannotBeReadNowIsKeptForThePin) {
   ASSERT_TRUE(pin_version(real_.chain, kPinned).ok());
-  real_.store->before = [](std::string_view call, std::string_view name) -> Status {
+  real_.hooks->before = [](std::string_view call, std::string_view name) -> Status {
     const bool anchor = name == manifest_name(6) || name == manifest_name(0);
     return call == "get" && anchor ? corruption("a bit was wrong") : Status();
   };
   ASSERT_TRUE(collect_garbage(real_.chain, {1, 0}).ok());
   real_.memory->set_clock(unix_now() + 1);
   ASSERT_TRUE(collect_garbage(real_.chain, {1, 0}).ok());
-  real_.store->before = {};
+  real_.hooks->before = {};
   const Plan plan = must(plan_catch_up(real_.chain, {}, kPinned));
-  EXPECT_TRUE(same_state(follow_plan(*real_.memory, plan, {}).value(), real_.states[kPinned]));
+  EXPECT_EQ(follow_plan(*real_.memory, plan, {}).value(), real_.states[kPinned]);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "chain/plan_graph.h"
-#include "made_chain.h"
+#include "support/test_chain.h"
 #include "test_files.h"
 
 namespace deltawire::testing {
@@ -14,15 +14,15 @@ namespace {
 
 constexpr uint64_t kInfinite = std::numeric_limits<uint64_t>::max();
 
-std::optional<Held> held_at(const MadeChain& made, std::optional<uint64_t> version) {
+std::optional<Held> held_at(const TestChain& made, std::optional<uint64_t> version) {
   if (!version) return {};
-  return Held{*version, made.versions[*version].digest};
+  return made.held(*version);
 }
 
 uint64_t cost_of(const Plan& plan) { return plan.bytes + kHopCost * plan.hops.size(); }
 
 // Each hop begins where the one before ended, and the bytes are those of the parts.
-void expect_sound(const MadeChain& made, const Plan& plan, std::optional<uint64_t> held,
+void expect_sound(const TestChain& made, const Plan& plan, std::optional<uint64_t> held,
                   uint64_t target) {
   std::optional<uint64_t> at = held;
   uint64_t bytes = 0;
@@ -40,23 +40,25 @@ void expect_sound(const MadeChain& made, const Plan& plan, std::optional<uint64_
   }
   EXPECT_EQ(at, target);
   EXPECT_EQ(plan.bytes, bytes);
-  EXPECT_EQ(plan.target.digest, made.versions[target].digest);
+  EXPECT_EQ(plan.target.digest, made.records[target].digest);
   EXPECT_EQ(plan.schema.tensors.size(), 1U);
 }
 
 // The cheapest cost to each version by looking at every version and hop record there is; whole
 // states and hop records only as far as `visible` says.
-uint64_t cheapest_cost(const MadeChain& made, std::optional<uint64_t> held, uint64_t target,
+uint64_t cheapest_cost(const TestChain& made, std::optional<uint64_t> held, uint64_t target,
                        const std::function<bool(uint64_t version, bool full_version)>& visible) {
   std::vector<uint64_t> cost(target + 1, kInfinite);
   for (uint64_t v = 0; v <= target; ++v) {
-    const MadeVersion& version = made.versions[v];
+    const Manifest& version = made.records[v].manifest;
+    const bool full = version.kind == VersionKind::kFull;
+    const uint64_t bytes = version.part_bytes();
     if (held == v) cost[v] = 0;
-    if (version.full && visible(v, true)) cost[v] = std::min(cost[v], version.bytes + kHopCost);
-    if (!version.full && cost[v - 1] != kInfinite) {
-      cost[v] = std::min(cost[v], cost[v - 1] + version.bytes + kHopCost);
+    if (full && visible(v, true)) cost[v] = std::min(cost[v], bytes + kHopCost);
+    if (!full && cost[v - 1] != kInfinite) {
+      cost[v] = std::min(cost[v], cost[v - 1] + bytes + kHopCost);
     }
-    for (const MadeHop& hop : made.hops) {
+    for (const HopName& hop : made.hops) {
       if (hop.version != v || !visible(v, false)) continue;
       const uint64_t before = hop.base ? cost[*hop.base] : 0;
       if (before != kInfinite) cost[v] = std::min(cost[v], before + hop.bytes + kHopCost);
@@ -70,13 +72,13 @@ struct Shape {
   int full_percent, anchor_percent, merged;
 };
 
-MadeChain random_chain(std::mt19937_64& random, const Shape& shape) {
-  MadeChain made;
+TestChain random_chain(std::mt19937_64& random, const Shape& shape) {
+  TestChain made;
   const auto size = [&](uint64_t scale) { return 1 + random() % (scale * 20'000); };
   for (int v = 0; v < shape.versions; ++v) {
     made.add(size(5), int(random() % 100) < shape.full_percent);
     const bool anchored = int(random() % 100) < shape.anchor_percent;
-    if (anchored && !made.versions.back().full) made.add_hop({}, uint64_t(v), size(20));
+    if (anchored && made.records.back().manifest.base) made.add_hop({}, uint64_t(v), size(20));
   }
   for (int i = 0; i < shape.merged; ++i) {
     const uint64_t version = 1 + random() % uint64_t(shape.versions - 1);
@@ -93,7 +95,7 @@ TEST(Plan, IsTheCheapestOfWhatIsVisible) {
   size_t merged = 0, anchored = 0, plain = 0;
   for (int round = 0; round < 400; ++round) {
     const Shape& shape = shapes[size_t(round) % std::size(shapes)];
-    const MadeChain made = random_chain(random, shape);
+    const TestChain made = random_chain(random, shape);
     for (int i = 0; i < 8; ++i) {
       const uint64_t target = random() % uint64_t(shape.versions);
       std::optional<uint64_t> held;
@@ -106,7 +108,7 @@ TEST(Plan, IsTheCheapestOfWhatIsVisible) {
       }
       // What a plan looks at: hops from the held version on, or from the newest anchor that
       // the target knows of, whichever is older; of whole versions the target and that anchor.
-      const uint64_t anchor = made.versions[target].anchor;
+      const uint64_t anchor = made.records[target].manifest.anchor;
       const uint64_t first = held ? std::min(*held + 1, anchor) : anchor;
       const bool from_anchor = !held || *held < anchor;
       uint64_t seen = cheapest_cost(made, held, target, [&](uint64_t version, bool full_version) {
@@ -114,9 +116,9 @@ TEST(Plan, IsTheCheapestOfWhatIsVisible) {
         return version >= (from_anchor ? first : *held + 1);
       });
       // The next delta is taken without looking further when it is smaller than the anchor.
-      const MadeVersion& next = made.versions[target];
-      if (held && *held + 1 == target && !next.full && next.bytes <= next.anchor_bytes) {
-        seen = next.bytes + kHopCost;
+      const Manifest& next = made.records[target].manifest;
+      if (held && *held + 1 == target && next.base && next.part_bytes() <= next.anchor_bytes) {
+        seen = next.part_bytes() + kHopCost;
       }
       const uint64_t best = cheapest_cost(made, held, target, [](uint64_t, bool) { return true; });
       EXPECT_LE(cost_of(plan), seen) << "round " << round;
@@ -133,7 +135,7 @@ TEST(Plan, IsTheCheapestOfWhatIsVisible) {
 }
 
 TEST(Plan, NothingToDo) {
-  MadeChain made;
+  TestChain made;
   for (int i = 0; i < 3; ++i) made.add(10);
   const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 2).value();
   EXPECT_TRUE(plan.hops.empty());
@@ -142,18 +144,18 @@ TEST(Plan, NothingToDo) {
 }
 
 TEST(Plan, TheNextVersionTakesTwoRequests) {
-  MadeChain made;
+  TestChain made;
   made.add(1000);
   for (int i = 0; i < 5; ++i) made.add(10);
-  made.store->requests = 0;
+  made.hooks->requests = 0;
   const Plan plan = plan_catch_up(made.chain, held_at(made, 4), 5).value();
   EXPECT_EQ(plan.hops.size(), 1U);
   EXPECT_EQ(plan.all_deltas_bytes, 10U);
-  EXPECT_EQ(made.store->requests, 2U);
+  EXPECT_EQ(made.hooks->requests, 2U);
 }
 
 TEST(Plan, GoingBackBeginsAtAnAnchor) {
-  MadeChain made;
+  TestChain made;
   made.add(1000);
   for (int i = 0; i < 9; ++i) made.add(10);
   const Plan plan = plan_catch_up(made.chain, held_at(made, 9), 2).value();
@@ -163,7 +165,7 @@ TEST(Plan, GoingBackBeginsAtAnAnchor) {
 }
 
 TEST(Plan, AFullVersionInARunIsWhereItBegins) {
-  MadeChain made;
+  TestChain made;
   made.add(1000);
   for (int i = 1; i < 10; ++i) made.add(10, i == 5);
   const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 9).value();
@@ -176,16 +178,16 @@ TEST(Plan, AFullVersionInARunIsWhereItBegins) {
 }
 
 TEST(Plan, AnotherHistoryIsABaseMismatch) {
-  MadeChain made, other;
+  TestChain made, other;
   for (int i = 0; i < 10; ++i) made.add(10), other.add(10);
   for (const uint64_t target : {2, 3, 4, 9}) {  // behind, at, next to and far from what is held
-    EXPECT_FAILS(plan_catch_up(made.chain, Held{3, other.versions[3].digest}, target),
-                 kBaseMismatch, "version 3", other.versions[3].digest.hex());
+    EXPECT_FAILS(plan_catch_up(made.chain, Held{3, other.records[3].digest}, target), kBaseMismatch,
+                 "version 3", other.records[3].digest.hex());
   }
 }
 
 TEST(Plan, WhatWasPrunedIsGoneAround) {
-  MadeChain made;
+  TestChain made;
   for (int i = 0; i < 30; ++i) {
     made.add(i == 0 ? 100'000 : 10);
     if (i == 20) made.add_hop({}, 20, 100'000);
@@ -203,14 +205,14 @@ TEST(Plan, WhatWasPrunedIsGoneAround) {
   const Plan plan = plan_catch_up(made.chain, held_at(made, 19), 29).value();
   EXPECT_EQ(plan.hops.size(), 10U);
   EXPECT_EQ(plan.hops[0].base, 19U);
-  Digest wrong = made.versions[19].digest;
+  Digest wrong = made.records[19].digest;
   wrong.bytes[0] ^= 1;
   EXPECT_EQ(plan_catch_up(made.chain, Held{19, wrong}, 29).status().code(), Code::kBaseMismatch);
   EXPECT_EQ(plan_catch_up(made.chain, {}, 7).status().code(), Code::kNotFound);
 }
 
 TEST(Plan, OlderAnchorsServeWhenTheNewestIsGone) {
-  MadeChain made;
+  TestChain made;
   std::vector<HopName> anchors;
   for (uint64_t i = 0; i < 40; ++i) {
     made.add(i == 0 ? 50 : 10);
@@ -227,7 +229,7 @@ TEST(Plan, OlderAnchorsServeWhenTheNewestIsGone) {
 }
 
 TEST(Plan, AHoleIsGoneAroundByAMergedDelta) {
-  MadeChain made;
+  TestChain made;
   for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
   made.add_hop(4, 12, 500);
   ASSERT_TRUE(made.memory->remove(manifest_name(8)).ok());
@@ -237,7 +239,7 @@ TEST(Plan, AHoleIsGoneAroundByAMergedDelta) {
 }
 
 // Rewrites a manifest as a forger would: all its own fields fit.
-void forge(MadeChain& made, uint64_t version, const std::function<void(Manifest*)>& change) {
+void forge(TestChain& made, uint64_t version, const std::function<void(Manifest*)>& change) {
   Manifest m = made.chain.version(version).value().manifest;
   change(&m);
   ASSERT_TRUE(
@@ -245,7 +247,7 @@ void forge(MadeChain& made, uint64_t version, const std::function<void(Manifest*
 }
 
 TEST(Plan, PartsToAvoidAreGoneAround) {
-  MadeChain made;
+  TestChain made;
   made.add(1'000'000);
   for (int i = 0; i < 4; ++i) made.add(10'000);
   made.add_hop({}, 4, 1'000'000);
@@ -272,7 +274,7 @@ TEST(Plan, PartsToAvoidAreGoneAround) {
 }
 
 TEST(Plan, AVersionStoredWholeCanBeAvoidedToo) {
-  MadeChain made;
+  TestChain made;
   for (const bool full : {true, false, true, false}) made.add(full ? 1000 : 10, full);
   made.add_hop(0, 3, 50);
   const Plan plan = plan_catch_up(made.chain, held_at(made, 1), 3, nullptr,
@@ -298,13 +300,13 @@ TEST(Plan, ABrokenLinkIsCorruptionWhereNothingLeadsAround) {
       {19, [](Manifest* m) { m->chain_bytes += 7; }, "manifests/0000000019.json", "chain_bytes"},
   };
   for (const Forgery& forgery : forgeries) {
-    MadeChain made;
+    TestChain made;
     for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
     forge(made, forgery.version, forgery.change);
     EXPECT_FAILS(plan_catch_up(made.chain, held_at(made, 2), 19), kCorruption, forgery.file,
                  forgery.phrase);
   }
-  MadeChain made;
+  TestChain made;
   for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
   const std::string name = manifest_name(10);
   damage(*made.memory, name, made.memory->stat(name)->size_bytes / 2);
@@ -319,7 +321,7 @@ TEST(Plan, ABrokenLinkIsCorruptionWhereNothingLeadsAround) {
 
 TEST(Plan, HostileHopsAreNotFollowed) {
   const auto fresh = [] {
-    auto made = std::make_unique<MadeChain>();
+    auto made = std::make_unique<TestChain>();
     for (int i = 0; i < 20; ++i) made->add(i == 0 ? 1'000'000 : 10'000);
     made->add_hop(4, 12, 30'000);  // an honest one, that must stay in use
     return made;
@@ -344,8 +346,8 @@ TEST(Plan, HostileHopsAreNotFollowed) {
   };
   for (const Attack& attack : attacks) {
     const auto made = fresh();
-    HopRecord hop = made->made_hop(5, 16, 100);
-    HopName name{16, 5, 100, made->versions[5].chain_bytes, made->versions[16].chain_bytes};
+    HopRecord hop = made->hop_record(5, 16, 100);
+    HopName name = made->name_of(5, 16, 100);
     attack.forge(&name, &hop);
     made->put_hop(name, hop);
     const Result<Plan> plan = plan_catch_up(made->chain, held_at(*made, 2), 19);
@@ -361,12 +363,12 @@ TEST(Plan, HostileHopsAreNotFollowed) {
 }
 
 TEST(Plan, HopsThatDisagreeAreSettledByTheManifest) {
-  MadeChain made;
+  TestChain made;
   for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10'000);
   made.add_hop(2, 8, 100);
-  HopRecord hop = made.made_hop(8, 14, 100);
+  HopRecord hop = made.hop_record(8, 14, 100);
   hop.base_manifest = record_digest("x");
-  made.put_hop({14, 8, 100, made.versions[8].chain_bytes, made.versions[14].chain_bytes}, hop);
+  made.put_hop(made.name_of(8, 14, 100), hop);
   const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 19).value();
   expect_sound(made, plan, 2, 19);
   EXPECT_EQ(plan.bytes, 100 + 110'000U);
@@ -389,7 +391,7 @@ TEST(Plan, NamesThatAreNotHopsArePassedOver) {
         "hops/0000000016-0000000005--0000000000064-00000000000000-00000000000000.json"}) {
     EXPECT_FALSE(parse_hop_name(name).has_value()) << name;
   }
-  MadeChain made;
+  TestChain made;
   for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
   ASSERT_TRUE(made.memory->put("hops/zzz", MemoryBody(std::string_view())).ok());
   ASSERT_TRUE(made.memory->put("hops/0000000007", MemoryBody(std::string_view())).ok());
@@ -397,19 +399,19 @@ TEST(Plan, NamesThatAreNotHopsArePassedOver) {
 }
 
 TEST(Plan, AFailingStoreIsReportedAsSuch) {
-  MadeChain made;
+  TestChain made;
   for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
   made.add_hop(4, 12, 20);
-  made.store->requests = 0;
+  made.hooks->requests = 0;
   const uint64_t without_schema = [&] {
-    const Chain chain = Chain::open(made.store, {}).value();
-    made.store->requests = 0;
+    const Chain chain = Chain::open(made.hooks, {}).value();
+    made.hooks->requests = 0;
     EXPECT_TRUE(plan_catch_up(chain, held_at(made, 2), 19).ok());
-    return made.store->requests - 1;
+    return made.hooks->requests - 1;
   }();
   for (uint64_t n = 0; n < without_schema; ++n) {
     std::atomic<uint64_t> left = n;
-    made.store->before = [&](std::string_view, std::string_view) {
+    made.hooks->before = [&](std::string_view, std::string_view) {
       return left-- == 0 ? unavailable("injected") : Status();
     };
     EXPECT_EQ(plan_catch_up(made.chain, held_at(made, 2), 19).status().code(), Code::kUnavailable)
@@ -441,9 +443,9 @@ constexpr uint64_t kWhole = 1'000'000'000, kDelta = 10'000'000;
 constexpr uint64_t kBound = 64;
 
 // Anchors every 256 versions, merged deltas of 4, 16 and 64 between them.
-const MadeChain& long_chain() {
-  static const MadeChain* const made = [] {
-    auto* chain = new MadeChain;
+const TestChain& long_chain() {
+  static const TestChain* const made = [] {
+    auto* chain = new TestChain;
     for (uint64_t v = 0; v < kVersions; ++v) {
       chain->add(v == 0 ? kWhole : kDelta);
       if (v % 256 == 0 && v != 0) chain->add_hop({}, v, kWhole);
@@ -457,14 +459,14 @@ const MadeChain& long_chain() {
 }
 
 uint64_t requests_of(const std::function<void()>& work) {
-  long_chain().store->requests = 0;
+  long_chain().hooks->requests = 0;
   work();
-  return long_chain().store->requests;
+  return long_chain().hooks->requests;
 }
 
 TEST(LongChainSlow, TheHeadIsFoundInFewRequests) {
   DW_LABEL(slow);
-  const MadeChain& made = long_chain();
+  const TestChain& made = long_chain();
   EXPECT_LE(requests_of([&] { EXPECT_EQ(made.chain.head().value(), kVersions - 1); }), 4U);
   for (const char* hint : {"0", "99990", "50000", "100000", "9999999999", "x"}) {
     ASSERT_TRUE(made.memory->put(kHeadName, MemoryBody(hint)).ok());
@@ -476,12 +478,12 @@ TEST(LongChainSlow, TheHeadIsFoundInFewRequests) {
 
 TEST(LongChainSlow, ACatchUpIsPlannedInFewRequests) {
   DW_LABEL(slow);
-  const MadeChain& made = long_chain();
+  const TestChain& made = long_chain();
   const uint64_t head = kVersions - 1;
   for (const std::optional<uint64_t> held :
        {std::optional<uint64_t>(), {0}, {1}, {50'000}, {99'000}, {99'700}, {99'990}, {head - 1}}) {
     std::optional<Held> start;
-    if (held) start = Held{*held, made.versions[*held].digest};
+    if (held) start = made.held(*held);
     uint64_t hops = 0, bytes = 0;
     const uint64_t requests = requests_of([&] {
       const Plan plan = plan_catch_up(made.chain, start, head).value();

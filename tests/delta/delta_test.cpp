@@ -1,8 +1,6 @@
 // A delta from end to end: made, opened, applied, refused.
 #include "deltawire/delta.h"
 
-#include <gtest/gtest.h>
-
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,8 +14,6 @@
 
 namespace deltawire::testing {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr DType kAllDTypes[] = {
     DType::kBool, DType::kU8,  DType::kI8,  DType::kF8_E5M2, DType::kF8_E4M3, DType::kF8_E8M0,
@@ -40,15 +36,21 @@ class DeltaTest : public ::testing::Test {
  protected:
   TempFolder folder;
   fs::path at(const std::string& name) const { return folder.path() / name; }
+  const fs::path a = at("a.safetensors"), b = at("b.safetensors"), c = at("c.safetensors"),
+                 d = at("d.safetensors");
   // Old and new checkpoints of every dtype, as files a and b.
   void make_pair(double density = 0.02) {
     auto tensors = every_dtype();
-    write_checkpoint(at("a.safetensors"), tensors);
+    write_checkpoint(a, tensors);
     for (size_t i = 0; i < tensors.size(); ++i) change(&tensors[i], density, i);
-    write_checkpoint(at("b.safetensors"), tensors);
+    write_checkpoint(b, tensors);
+  }
+  void expect_applies() {
+    must(apply_delta(d, a, c, {}));
+    EXPECT_EQ(read_file(c), read_file(b));
   }
   Result<DiffReport> diff(DiffOptions options = {}, const std::string& out = "d.safetensors") {
-    return diff_checkpoints(at("a.safetensors"), at("b.safetensors"), at(out), options);
+    return diff_checkpoints(a, b, at(out), options);
   }
 };
 
@@ -57,22 +59,15 @@ TEST_F(DeltaTest, EveryCodecGivesTheNewFileByteForByte) {
   std::vector<std::string> codecs = {"auto"};
   for (const Codec* codec : all_codecs()) codecs.emplace_back(codec->name());
   for (const std::string& codec : codecs) {
-    DiffOptions options;
-    options.codec = codec;
-    const auto report = diff(options);
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_EQ(report->delta_bytes, fs::file_size(at("d.safetensors")));
-    const auto applied =
-        apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {});
-    ASSERT_TRUE(applied.ok()) << codec << ": " << applied.status().to_string();
-    EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors"))) << codec;
+    const auto report = must(diff({.codec = codec}));
+    EXPECT_EQ(report.delta_bytes, fs::file_size(d));
+    expect_applies();
   }
 }
 
 TEST_F(DeltaTest, BytesDoNotDependOnTheNumberOfThreads) {
   make_pair();
-  DiffOptions options;
-  options.threads = 1;
+  DiffOptions options{.threads = 1};
   ASSERT_TRUE(diff(options, "one.safetensors").ok());
   options.threads = 5;
   ASSERT_TRUE(diff(options, "five.safetensors").ok());
@@ -81,12 +76,10 @@ TEST_F(DeltaTest, BytesDoNotDependOnTheNumberOfThreads) {
 
 TEST_F(DeltaTest, NothingChangedIsASmallDeltaThatApplies) {
   make_pair(0);
-  const auto report = diff();
-  ASSERT_TRUE(report.ok());
-  EXPECT_EQ(report->num_changed, 0);
-  EXPECT_LT(report->delta_bytes, 600);
-  ASSERT_TRUE(apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {}).ok());
-  EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors")));
+  const auto report = must(diff());
+  EXPECT_EQ(report.num_changed, 0);
+  EXPECT_LT(report.delta_bytes, 600);
+  expect_applies();
 }
 
 TEST_F(DeltaTest, ShardedFoldersKeepTheirLayoutAndCompanions) {
@@ -96,17 +89,13 @@ TEST_F(DeltaTest, ShardedFoldersKeepTheirLayoutAndCompanions) {
   write_sharded(at("new"), tensors, 3);
   DiffOptions options;
   options.part_bytes = 4096;  // several parts
-  const auto report = diff_checkpoints(at("old"), at("new"), at("delta"), options);
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_GT(report->num_parts, 1);
-  const auto applied = apply_delta(at("delta"), at("old"), at("out"), {});
-  ASSERT_TRUE(applied.ok()) << applied.status().to_string();
+  const auto report = must(diff_checkpoints(at("old"), at("new"), at("delta"), options));
+  EXPECT_GT(report.num_parts, 1);
+  must(apply_delta(at("delta"), at("old"), at("out"), {}));
   for (const auto& file : fs::directory_iterator(at("new"))) {
     EXPECT_EQ(read_file(at("out") / file.path().filename()), read_file(file.path())) << file.path();
   }
-  const auto same = verify_checkpoints(at("new"), at("out"), {});
-  ASSERT_TRUE(same.ok());
-  EXPECT_TRUE(same->differences.empty());
+  EXPECT_TRUE(must(verify_checkpoints(at("new"), at("out"), {})).differences.empty());
 }
 
 TEST_F(DeltaTest, TensorsMayComeGoAndChangeTheirForm) {
@@ -128,15 +117,11 @@ TEST_F(DeltaTest, TensorsMayComeGoAndChangeTheirForm) {
       write_checkpoint(old_path, before);
       write_checkpoint(new_path, after);
     }
-    const auto report = diff_checkpoints(old_path, new_path, at("d.safetensors"), {});
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
-    EXPECT_EQ(report->num_added, 3);
-    EXPECT_EQ(report->num_removed, 1);
-    const auto applied = apply_delta(at("d.safetensors"), old_path, out, {});
-    ASSERT_TRUE(applied.ok()) << applied.status().to_string();
-    const auto same = verify_checkpoints(new_path, out, {});
-    ASSERT_TRUE(same.ok()) << same.status().to_string();
-    EXPECT_TRUE(same->differences.empty());
+    const auto report = must(diff_checkpoints(old_path, new_path, d, {}));
+    EXPECT_EQ(report.num_added, 3);
+    EXPECT_EQ(report.num_removed, 1);
+    must(apply_delta(d, old_path, out, {}));
+    EXPECT_TRUE(must(verify_checkpoints(new_path, out, {})).differences.empty());
   }
 }
 
@@ -144,42 +129,41 @@ TEST_F(DeltaTest, RefusesEveryOtherBaseAndWritesNothing) {
   make_pair();
   ASSERT_TRUE(diff().ok());
   // The new state is not the base.
-  auto result = apply_delta(at("d.safetensors"), at("b.safetensors"), at("c.safetensors"), {});
-  EXPECT_TRUE(is_failure(result.status(), Code::kBaseMismatch, "tensor \"", "expected", "got"));
+  EXPECT_FAILS(apply_delta(d, b, c, {}), kBaseMismatch, "tensor \"", "expected", "got");
   // A single bit in a tensor that the delta does not even touch.
   auto tensors = every_dtype();
   auto touched = tensors;
   for (size_t i = 0; i + 1 < touched.size(); ++i) touched[i] = tensors[i];
   change(&touched.back(), 0.01, 5);
-  write_checkpoint(at("b.safetensors"), touched);
+  write_checkpoint(b, touched);
   ASSERT_TRUE(diff().ok());
   tensors[3].bytes[17] ^= 1;
   write_checkpoint(at("other.safetensors"), tensors);
-  result = apply_delta(at("d.safetensors"), at("other.safetensors"), at("c.safetensors"), {});
-  EXPECT_TRUE(is_failure(result.status(), Code::kBaseMismatch, "leaves alone", "expected", "got"));
+  EXPECT_FAILS(apply_delta(d, at("other.safetensors"), c, {}), kBaseMismatch, "leaves alone",
+               "expected", "got");
   // A tensor is missing; another dtype.
   tensors = every_dtype();
   tensors.pop_back();
   write_checkpoint(at("other.safetensors"), tensors);
-  result = apply_delta(at("d.safetensors"), at("other.safetensors"), at("c.safetensors"), {});
-  EXPECT_TRUE(is_failure(result.status(), Code::kBaseMismatch, "\"big\"", "no such tensor"));
+  EXPECT_FAILS(apply_delta(d, at("other.safetensors"), c, {}), kBaseMismatch, "\"big\"",
+               "no such tensor");
   tensors.push_back(make_tensor("big", DType::kF16, {700, 1000}, 93));
   write_checkpoint(at("other.safetensors"), tensors);
-  result = apply_delta(at("d.safetensors"), at("other.safetensors"), at("c.safetensors"), {});
-  EXPECT_TRUE(is_failure(result.status(), Code::kBaseMismatch, "\"big\"", "BF16", "F16"));
-  EXPECT_FALSE(fs::exists(at("c.safetensors")));
+  EXPECT_FAILS(apply_delta(d, at("other.safetensors"), c, {}), kBaseMismatch, "\"big\"", "BF16",
+               "F16");
+  EXPECT_FALSE(fs::exists(c));
   EXPECT_EQ(folder.num_files(), 4);  // a, b, d, other: no temporary file is left
 }
 
 TEST_F(DeltaTest, EveryTruncationAndEveryBitFlipIsFound) {
   std::vector<TestTensor> tensors = {make_tensor("w", DType::kBF16, {40, 20}, 1),
                                      make_tensor("n", DType::kF32, {5}, 2)};
-  write_checkpoint(at("a.safetensors"), tensors);
+  write_checkpoint(a, tensors);
   change(&tensors[0], 0.05, 3);
   change(&tensors[1], 0.5, 4);
-  write_checkpoint(at("b.safetensors"), tensors);
+  write_checkpoint(b, tensors);
   ASSERT_TRUE(diff().ok());
-  const std::string good = read_file(at("d.safetensors"));
+  const std::string good = read_file(d);
   ASSERT_LT(good.size(), 2000);
   for (size_t length = 0; length < good.size(); ++length) {
     const auto path = folder.put("bad.safetensors", good.substr(0, length));
@@ -203,9 +187,7 @@ TEST_F(DeltaTest, EveryTruncationAndEveryBitFlipIsFound) {
 
 TEST_F(DeltaTest, PartsOfAFolderAreHeldAgainstTheirIndex) {
   make_pair(0.2);
-  DiffOptions options;
-  options.part_bytes = 20000;
-  ASSERT_TRUE(diff(options, "delta").ok());
+  ASSERT_TRUE(diff({.part_bytes = 20000}, "delta").ok());
   const auto part = at("delta") / "part-00001.safetensors",
              index = at("delta") / "delta.index.json";
   const std::string good = read_file(part), good_index = read_file(index);
@@ -217,11 +199,11 @@ TEST_F(DeltaTest, PartsOfAFolderAreHeldAgainstTheirIndex) {
   std::string bad = good;
   bad[bad.size() - 3] ^= 4;
   write(part, bad);
-  EXPECT_TRUE(is_failure(open(), Code::kCorruption, "part-00001", "sha-256", "expected", "got"));
+  EXPECT_FAILS(open(), kCorruption, "part-00001", "sha-256", "expected", "got");
   write(part, good + "x");
-  EXPECT_TRUE(is_failure(open(), Code::kCorruption, "part-00001", "size"));
+  EXPECT_FAILS(open(), kCorruption, "part-00001", "size");
   fs::remove(part);
-  EXPECT_TRUE(is_failure(open(), Code::kNotFound, "part-00001"));
+  EXPECT_FAILS(open(), kNotFound, "part-00001");
   write(part, good);
   for (size_t bit = 0; bit < good_index.size() * 8; bit += 3) {
     bad = good_index;
@@ -232,14 +214,14 @@ TEST_F(DeltaTest, PartsOfAFolderAreHeldAgainstTheirIndex) {
   std::string hostile = good_index;
   hostile.replace(hostile.find("part-00001"), 10, "../../etc/");
   write(index, hostile);
-  EXPECT_TRUE(is_failure(open(), Code::kCorruption, "part name"));
+  EXPECT_FAILS(open(), kCorruption, "part name");
 }
 
 TEST_F(DeltaTest, BoxesOfRanksMakeOneTensor) {
   TestTensor before = make_tensor("w", DType::kBF16, {64, 48}, 1), after = before;
   change(&after, 0.1, 2);
-  write_checkpoint(at("a.safetensors"), {before});
-  write_checkpoint(at("b.safetensors"), {after});
+  write_checkpoint(a, {before});
+  write_checkpoint(b, {after});
   // Two ranks hold the left and right halves of every row; both boxes go into one part here.
   std::vector<TensorChange> changes;
   std::vector<std::vector<uint8_t>> storage;
@@ -257,109 +239,92 @@ TEST_F(DeltaTest, BoxesOfRanksMakeOneTensor) {
     return state_digest(
         {{tensor.name, tensor.dtype, tensor.shape, digest_of(DigestKind::kSum128, tensor.bytes)}});
   };
-  const auto report = write_part(at("d.safetensors"), changes, state(before), state(after), {});
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  const auto applied =
-      apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {});
-  ASSERT_TRUE(applied.ok()) << applied.status().to_string();
-  EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors")));
+  must(write_part(d, changes, state(before), state(after), {}));
+  expect_applies();
 
   changes[1].box = changes[0].box;  // twice the same elements
-  ASSERT_TRUE(write_part(at("d.safetensors"), changes, state(before), state(after), {}).ok());
-  EXPECT_TRUE(
-      is_failure(open_delta(at("d.safetensors")).status(), Code::kCorruption, "covers too"));
+  ASSERT_TRUE(write_part(d, changes, state(before), state(after), {}).ok());
+  EXPECT_FAILS(open_delta(d), kCorruption, "covers too");
   changes[1].box = {{0, 25}, {64, 24}};
-  EXPECT_TRUE(
-      is_failure(write_part(at("d.safetensors"), changes, state(before), state(after), {}).status(),
-                 Code::kInvalidArgument, "leaves dimension 1"));
+  EXPECT_FAILS(write_part(d, changes, state(before), state(after), {}), kInvalidArgument,
+               "leaves dimension 1");
 }
 
 TEST_F(DeltaTest, NamesThatLookLikeOursTravelToo) {
   std::vector<TestTensor> tensors = {
       make_tensor("#1#odd", DType::kBF16, {50}, 1),
       make_tensor("a name with spaces = and \"quotes\"", DType::kBF16, {50}, 2)};
-  write_checkpoint(at("a.safetensors"), tensors);
+  write_checkpoint(a, tensors);
   for (auto& tensor : tensors) change(&tensor, 0.5, 3);
-  write_checkpoint(at("b.safetensors"), tensors);
+  write_checkpoint(b, tensors);
   ASSERT_TRUE(diff().ok());
-  const auto applied =
-      apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {});
-  ASSERT_TRUE(applied.ok()) << applied.status().to_string();
-  EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors")));
+  expect_applies();
 }
 
 TEST_F(DeltaTest, VerifyNamesTheFirstDifference) {
   std::vector<TestTensor> tensors = {make_tensor("w", DType::kBF16, {10, 20}, 1),
                                      make_tensor("v", DType::kF32, {4}, 2)};
-  write_checkpoint(at("a.safetensors"), tensors);
+  write_checkpoint(a, tensors);
   store_le(&tensors[0].bytes[(3 * 20 + 7) * 2], uint16_t(0x8000));
   store_le(&tensors[0].bytes[(9 * 20 + 19) * 2], uint16_t(0x7fc1));
-  write_checkpoint(at("b.safetensors"), tensors);
-  const auto report = verify_checkpoints(at("a.safetensors"), at("b.safetensors"), {});
-  ASSERT_TRUE(report.ok());
-  ASSERT_EQ(report->differences.size(), 1);
-  EXPECT_EQ(report->differences[0].tensor, "w");
-  EXPECT_EQ(report->differences[0].num_different, 2);
-  EXPECT_EQ(report->differences[0].first->coordinate, (Shape{3, 7}));
-  EXPECT_EQ(report->differences[0].first->new_bits, "0x8000");
+  write_checkpoint(b, tensors);
+  const auto report = must(verify_checkpoints(a, b, {}));
+  ASSERT_EQ(report.differences.size(), 1);
+  EXPECT_EQ(report.differences[0].tensor, "w");
+  EXPECT_EQ(report.differences[0].num_different, 2);
+  EXPECT_EQ(report.differences[0].first->coordinate, (Shape{3, 7}));
+  EXPECT_EQ(report.differences[0].first->new_bits, "0x8000");
 }
 
 TEST_F(DeltaTest, VerifyCountsTensorsOfBothAndElementsAsDiffDoes) {
   std::vector<TestTensor> left = {make_tensor("complex", DType::kC64, {5, 7}, 1),
                                   make_tensor("left", DType::kU8, {3}, 2)};
   std::vector<TestTensor> right = {left[0], make_tensor("right", DType::kU8, {3}, 3)};
-  write_checkpoint(at("a.safetensors"), left);
+  write_checkpoint(a, left);
   uint8_t* const element = &right[0].bytes[(2 * 7 + 3) * 8];
   for (const size_t byte : {0, 7}) element[byte] ^= 0x10;  // both halves of one number
-  write_checkpoint(at("b.safetensors"), right);
-  const auto report = verify_checkpoints(at("a.safetensors"), at("b.safetensors"), {});
-  ASSERT_TRUE(report.ok());
-  EXPECT_EQ(report->num_tensors, 3);
-  ASSERT_EQ(report->differences.size(), 3);
-  const TensorDifference& complex = report->differences[0];
+  write_checkpoint(b, right);
+  const auto report = must(verify_checkpoints(a, b, {}));
+  EXPECT_EQ(report.num_tensors, 3);
+  ASSERT_EQ(report.differences.size(), 3);
+  const TensorDifference& complex = report.differences[0];
   EXPECT_EQ(complex.first->coordinate, (Shape{2, 3}));
   EXPECT_EQ(complex.first->new_bits.size(), 18U);  // the whole number
-  const auto changes = diff();
-  ASSERT_TRUE(changes.ok());
-  EXPECT_EQ(changes->num_changed, 2);
-  EXPECT_EQ(complex.num_different, changes->num_changed);
-  EXPECT_EQ(complex.num_elements, changes->num_elements);
+  const auto changes = must(diff());
+  EXPECT_EQ(changes.num_changed, 2);
+  EXPECT_EQ(complex.num_different, changes.num_changed);
+  EXPECT_EQ(complex.num_elements, changes.num_elements);
 }
 
 TEST_F(DeltaTest, MetadataThatDiffersIsNamedAndStaysBehind) {
   const std::vector<TestTensor> tensors = {make_tensor("w", DType::kBF16, {9}, 1)};
-  write_checkpoint(at("a.safetensors"), tensors, {{"format", "pt"}, {"step", "1"}, {"x", ""}});
-  write_checkpoint(at("b.safetensors"), tensors, {{"step", "2"}, {"format", "pt"}, {"y", ""}});
-  const auto report = diff();
-  ASSERT_TRUE(report.ok());
-  EXPECT_EQ(report->metadata_changed, (std::vector<std::string>{"step", "x", "y"}));
-  ASSERT_TRUE(apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {}).ok());
-  EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("a.safetensors")));
-  write_checkpoint(at("b.safetensors"), tensors, {{"x", ""}, {"step", "1"}, {"format", "pt"}});
+  write_checkpoint(a, tensors, {{"format", "pt"}, {"step", "1"}, {"x", ""}});
+  write_checkpoint(b, tensors, {{"step", "2"}, {"format", "pt"}, {"y", ""}});
+  const auto report = must(diff());
+  EXPECT_EQ(report.metadata_changed, (std::vector<std::string>{"step", "x", "y"}));
+  ASSERT_TRUE(apply_delta(d, a, c, {}).ok());
+  EXPECT_EQ(read_file(c), read_file(a));
+  write_checkpoint(b, tensors, {{"x", ""}, {"step", "1"}, {"format", "pt"}});
   EXPECT_TRUE(diff()->metadata_changed.empty());  // the order is not a difference
 }
 
 TEST_F(DeltaTest, APartAloneIsNotTheDelta) {
   make_pair(0.2);
-  DiffOptions options;
-  options.part_bytes = 20000;
-  ASSERT_TRUE(diff(options, "delta").ok());
-  const auto apply = [&](const fs::path& delta) {
-    return apply_delta(delta, at("a.safetensors"), at("c.safetensors"), {}).status();
-  };
-  EXPECT_TRUE(is_failure(apply(at("delta") / "part-00001.safetensors"), Code::kInvalidArgument,
-                         "part-00001.safetensors: one of the", "parts", "give the folder"));
-  EXPECT_TRUE(is_failure(apply(at("delta") / "delta.index.json"), Code::kInvalidArgument,
-                         "the index of a delta", "give its folder"));
+  ASSERT_TRUE(diff({.part_bytes = 20000}, "delta").ok());
+  const auto apply = [&](const fs::path& delta) { return apply_delta(delta, a, c, {}).status(); };
+  EXPECT_FAILS(apply(at("delta") / "part-00001.safetensors"), kInvalidArgument,
+               "part-00001.safetensors: one of the", "parts", "give the folder");
+  EXPECT_FAILS(apply(at("delta") / "delta.index.json"), kInvalidArgument, "the index of a delta",
+               "give its folder");
   fs::copy_file(at("delta") / "part-00001.safetensors", at("part-00001.safetensors"));
-  EXPECT_TRUE(is_failure(apply(at("part-00001.safetensors")), Code::kCorruption,
-                         "state after the patch", "one part of several?"));
+  EXPECT_FAILS(apply(at("part-00001.safetensors")), kCorruption, "state after the patch",
+               "one part of several?");
   fs::remove(at("delta") / "delta.index.json");
   EXPECT_TRUE(
       is_failure(apply(at("delta")), Code::kNotFound, "parts of a delta without delta.index.json"));
-  EXPECT_TRUE(is_failure(verify_checkpoints(at("a.safetensors"), at("delta"), {}).status(),
-                         Code::kInvalidArgument, "a delta, not a checkpoint"));
-  EXPECT_FALSE(fs::exists(at("c.safetensors")));
+  EXPECT_FAILS(verify_checkpoints(a, at("delta"), {}), kInvalidArgument,
+               "a delta, not a checkpoint");
+  EXPECT_FALSE(fs::exists(c));
 }
 
 TEST_F(DeltaTest, WhatIsNotACheckpointIsNamed) {
@@ -367,15 +332,13 @@ TEST_F(DeltaTest, WhatIsNotACheckpointIsNamed) {
   ASSERT_TRUE(diff().ok());
   write_sharded(at("folder"), every_dtype(), 2);
   const auto verify = [&](const fs::path& path) {
-    return verify_checkpoints(at("a.safetensors"), path, {}).status();
+    return verify_checkpoints(a, path, {}).status();
   };
-  EXPECT_TRUE(is_failure(verify(at("d.safetensors")), Code::kInvalidArgument,
-                         "d.safetensors: a delta, not a checkpoint"));
-  EXPECT_TRUE(is_failure(
-      apply_delta(at("d.safetensors"), at("d.safetensors"), at("c.safetensors"), {}).status(),
-      Code::kInvalidArgument, "d.safetensors: a delta, not a checkpoint"));
-  EXPECT_TRUE(is_failure(verify(at("folder") / "model.safetensors.index.json"),
-                         Code::kInvalidArgument, "the index of a checkpoint", "give its folder"));
+  EXPECT_FAILS(verify(d), kInvalidArgument, "d.safetensors: a delta, not a checkpoint");
+  EXPECT_FAILS(apply_delta(d, d, c, {}), kInvalidArgument,
+               "d.safetensors: a delta, not a checkpoint");
+  EXPECT_FAILS(verify(at("folder") / "model.safetensors.index.json"), kInvalidArgument,
+               "the index of a checkpoint", "give its folder");
 }
 
 TEST_F(DeltaTest, SignedZerosAndNaNsAreOrdinaryValues) {
@@ -383,18 +346,13 @@ TEST_F(DeltaTest, SignedZerosAndNaNsAreOrdinaryValues) {
   const uint16_t old_bits[8] = {0x0000, 0x8000, 0x7fc0, 0x7f80, 0xff80, 0x7fff, 0x0001, 0x3f80};
   const uint16_t new_bits[8] = {0x8000, 0x0000, 0x7fc1, 0xff80, 0x7f80, 0xffff, 0x8001, 0x3f80};
   std::memcpy(tensor.bytes.data(), old_bits, 16);
-  write_checkpoint(at("a.safetensors"), {tensor});
+  write_checkpoint(a, {tensor});
   std::memcpy(tensor.bytes.data(), new_bits, 16);
-  write_checkpoint(at("b.safetensors"), {tensor});
+  write_checkpoint(b, {tensor});
   for (const Codec* codec : all_codecs()) {
-    DiffOptions options;
-    options.codec = codec->name();
-    const auto report = diff(options);
-    ASSERT_TRUE(report.ok());
-    EXPECT_EQ(report->num_changed, 7) << codec->name();
-    ASSERT_TRUE(
-        apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"), {}).ok());
-    EXPECT_EQ(read_file(at("c.safetensors")), read_file(at("b.safetensors")));
+    const auto report = must(diff({.codec = std::string(codec->name())}));
+    EXPECT_EQ(report.num_changed, 7) << codec->name();
+    expect_applies();
   }
 }
 
@@ -402,14 +360,11 @@ TEST_F(DeltaTest, CancelledWorkLeavesNothing) {
   make_pair();
   DiffOptions options;
   options.progress = [](uint64_t, uint64_t) { return false; };
-  EXPECT_TRUE(is_failure(diff(options).status(), Code::kCancelled, "stopped"));
-  EXPECT_TRUE(is_failure(diff(options, "delta").status(), Code::kCancelled, "stopped"));
+  EXPECT_FAILS(diff(options), kCancelled, "stopped");
+  EXPECT_FAILS(diff(options, "delta"), kCancelled, "stopped");
   EXPECT_EQ(folder.num_files(), 2);
   ASSERT_TRUE(diff().ok());
-  EXPECT_TRUE(is_failure(apply_delta(at("d.safetensors"), at("a.safetensors"), at("c.safetensors"),
-                                     {0, options.progress})
-                             .status(),
-                         Code::kCancelled, "stopped"));
+  EXPECT_FAILS(apply_delta(d, a, c, {0, options.progress}), kCancelled, "stopped");
   EXPECT_EQ(folder.num_files(), 3);
 }
 
@@ -435,7 +390,7 @@ TEST_F(DeltaTest, WorkCanBeCancelledUntilItsResultIsInPlace) {
         there = there || fs::exists(at(out));
         return ++call < last;
       });
-      EXPECT_TRUE(is_failure(status, Code::kCancelled, "stopped")) << out << " " << last;
+      EXPECT_FAILS(status, kCancelled, "stopped") << out << " " << last;
       EXPECT_FALSE(there);
       EXPECT_EQ(folder.num_files(), before) << out << " " << last;
     }
@@ -443,20 +398,15 @@ TEST_F(DeltaTest, WorkCanBeCancelledUntilItsResultIsInPlace) {
   };
   const auto diff_to = [&](const std::string& out, bool folders) {
     return [=, this](Progress progress) {
-      DiffOptions options;
-      options.part_bytes = 100000;
-      options.progress = std::move(progress);
-      return diff_checkpoints(folders ? at("old") : at("a.safetensors"),
-                              folders ? at("new") : at("b.safetensors"), at(out), options)
+      return diff_checkpoints(folders ? at("old") : a, folders ? at("new") : b, at(out),
+                              {.part_bytes = 100000, .progress = std::move(progress)})
           .status();
     };
   };
   check("d.safetensors", diff_to("d.safetensors", false));
   check("parts", diff_to("parts", true));
   check("c.safetensors", [&](Progress progress) {
-    return apply_delta(at("ready.safetensors"), at("a.safetensors"), at("c.safetensors"),
-                       {0, std::move(progress)})
-        .status();
+    return apply_delta(at("ready.safetensors"), a, c, {0, std::move(progress)}).status();
   });
   ASSERT_TRUE(diff_to("ready", true)({}).ok());
   check("out", [&](Progress progress) {
@@ -493,29 +443,19 @@ TEST_F(DeltaTest, AFullDiskIsAnErrorThatLeavesNothing) {
             int(Code::kIo));
   EXPECT_EQ(folder.num_files(), 2);
   ASSERT_TRUE(diff().ok());
-  EXPECT_EQ(exit_status_with_file_limit(100000,
-                                        [&] {
-                                          return apply_delta(at("d.safetensors"),
-                                                             at("a.safetensors"),
-                                                             at("c.safetensors"), {})
-                                              .status();
-                                        }),
+  EXPECT_EQ(exit_status_with_file_limit(100000, [&] { return apply_delta(d, a, c, {}).status(); }),
             int(Code::kIo));
   EXPECT_EQ(folder.num_files(), 3);
 }
 
 TEST_F(DeltaTest, OutputsThatCannotBeAreRefused) {
   make_pair();
-  EXPECT_TRUE(is_failure(diff({}, "missing/d.safetensors").status(), Code::kNotFound, "missing"));
+  EXPECT_FAILS(diff({}, "missing/d.safetensors"), kNotFound, "missing");
   fs::create_directory(at("taken"));
   folder.put("taken/file", "x");
-  EXPECT_TRUE(is_failure(diff({}, "taken").status(), Code::kInvalidArgument, "already exists"));
-  DiffOptions options;
-  options.codec = "best";
-  EXPECT_TRUE(is_failure(diff(options).status(), Code::kInvalidArgument, "\"best\"", "tight"));
-  EXPECT_TRUE(is_failure(
-      apply_delta(at("a.safetensors"), at("a.safetensors"), at("c.safetensors"), {}).status(),
-      Code::kInvalidArgument, "not a deltawire delta"));
+  EXPECT_FAILS(diff({}, "taken"), kInvalidArgument, "already exists");
+  EXPECT_FAILS(diff({.codec = "best"}), kInvalidArgument, "\"best\"", "tight");
+  EXPECT_FAILS(apply_delta(a, a, c, {}), kInvalidArgument, "not a deltawire delta");
 }
 
 }  // namespace

@@ -1,9 +1,12 @@
-// Deltas between states in memory: what is made, kept and applied is what files would give.
-#include "deltawire/delta.h"
-
-#include <gtest/gtest.h>
-
+// Deltas between states in memory, which are what files would give; digests of what an array will
+// be; parts as a chain has them: no index, no target; the manifest names both.
 #include "checkpoints.h"
+#include "codec/codec.h"
+#include "codec/gaps.h"
+#include "delta/apply_plan.h"
+#include "delta/delta_reader.h"
+#include "deltawire/delta.h"
+#include "format/layout.h"
 #include "format/state_digest.h"
 
 namespace deltawire::testing {
@@ -46,9 +49,7 @@ bool same(const State& a, const State& b) {
 }
 
 TensorDelta diffed(const State& before, const State& after, const DiffOptions& options = {}) {
-  auto delta = TensorDelta::diff(views(before), views(after), options);
-  EXPECT_TRUE(delta.ok()) << delta.status().to_string();
-  return *delta;
+  return must(TensorDelta::diff(views(before), views(after), options));
 }
 
 Digest state_of(const State& state) {
@@ -63,21 +64,18 @@ Digest state_of(const State& state) {
 TEST(TensorDelta, LeadsFromOldToNew) {
   const State before = model(1), after = stepped(before);
   for (const unsigned threads : {1u, 3u}) {
-    DiffOptions options;
-    options.threads = threads;
-    const TensorDelta delta = diffed(before, after, options);
+    const TensorDelta delta = diffed(before, after, {.threads = threads});
     ASSERT_EQ(delta.entries().size(), 2u);
     EXPECT_EQ(delta.entries()[0].tensor, "a");
     EXPECT_EQ(delta.entries()[1].num_elements, 60000u);
     EXPECT_EQ(delta.base(), state_of(before));
     EXPECT_EQ(delta.target(), state_of(after));
     State state = before;
-    const auto report = delta.apply(host(&state), {threads, {}});
-    ASSERT_TRUE(report.ok()) << report.status().to_string();
+    const auto report = must(delta.apply(host(&state), {threads, {}}));
     EXPECT_TRUE(same(state, after));
-    EXPECT_EQ(report->num_tensors, 4u);
-    EXPECT_EQ(report->num_patched, 2u);
-    EXPECT_EQ(report->target, state_of(after));
+    EXPECT_EQ(report.num_tensors, 4u);
+    EXPECT_EQ(report.num_patched, 2u);
+    EXPECT_EQ(report.target, state_of(after));
   }
 }
 
@@ -86,9 +84,8 @@ TEST(TensorDelta, IsTheFileThatCheckpointsGive) {
   const State before = model(1), after = stepped(before);
   write_checkpoint(folder.path() / "old.safetensors", before);
   write_checkpoint(folder.path() / "new.safetensors", after);
-  ASSERT_TRUE(diff_checkpoints(folder.path() / "old.safetensors", folder.path() / "new.safetensors",
-                               folder.path() / "a.safetensors", {})
-                  .ok());
+  must(diff_checkpoints(folder.path() / "old.safetensors", folder.path() / "new.safetensors",
+                        folder.path() / "a.safetensors", {}));
   ASSERT_TRUE(diffed(before, after).save(folder.path() / "b.safetensors", {}).ok());
   EXPECT_EQ(read_file(folder.path() / "a.safetensors"), read_file(folder.path() / "b.safetensors"));
 }
@@ -96,13 +93,10 @@ TEST(TensorDelta, IsTheFileThatCheckpointsGive) {
 TEST(TensorDelta, ComesBackFromDisk) {
   const TempFolder folder;
   const State before = model(1), after = stepped(before);
-  DiffOptions options;
-  options.part_bytes = 500;
-  ASSERT_TRUE(diffed(before, after).save(folder.path() / "parts", options).ok());
-  const auto delta = TensorDelta::open(folder.path() / "parts");
-  ASSERT_TRUE(delta.ok()) << delta.status().to_string();
+  ASSERT_TRUE(diffed(before, after).save(folder.path() / "parts", {.part_bytes = 500}).ok());
+  const auto delta = must(TensorDelta::open(folder.path() / "parts"));
   State state = before;
-  ASSERT_TRUE(delta->apply(host(&state), {}).ok());
+  ASSERT_TRUE(delta.apply(host(&state), {}).ok());
   EXPECT_TRUE(same(state, after));
 }
 
@@ -128,8 +122,7 @@ TEST(TensorDelta, AppliesBoxes) {
   const auto path = folder.path() / "part.safetensors";
   ASSERT_TRUE(write_part(path, changes, state_of(before), state_of(after), {}).ok());
   State state = before;
-  const auto report = TensorDelta::open(path)->apply(host(&state), {});
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  must(TensorDelta::open(path)->apply(host(&state), {}));
   EXPECT_TRUE(same(state, after));
 }
 
@@ -140,12 +133,12 @@ TEST(TensorDelta, RefusesAnotherBaseAndWritesNothing) {
     State other = before;
     other[touched].bytes[5] ^= 1;
     const State kept = other;
-    EXPECT_TRUE(is_failure(delta.apply(host(&other), {}).status(), Code::kBaseMismatch));
+    EXPECT_FAILS(delta.apply(host(&other), {}), kBaseMismatch);
     EXPECT_TRUE(same(other, kept));
   }
   State fewer = before;
   fewer.pop_back();
-  EXPECT_TRUE(is_failure(delta.apply(host(&fewer), {}).status(), Code::kBaseMismatch));
+  EXPECT_FAILS(delta.apply(host(&fewer), {}), kBaseMismatch);
 }
 
 TEST(TensorDelta, WritesNothingWhenItIsCancelled) {
@@ -155,7 +148,7 @@ TEST(TensorDelta, WritesNothingWhenItIsCancelled) {
     int asked = 0;
     State state = before;
     const Progress progress = [&](uint64_t, uint64_t) { return ++asked < stop; };
-    EXPECT_TRUE(is_failure(delta.apply(host(&state), {1, progress}).status(), Code::kCancelled));
+    EXPECT_FAILS(delta.apply(host(&state), {1, progress}), kCancelled);
     EXPECT_EQ(asked, stop);
     EXPECT_TRUE(same(state, before));
   }
@@ -180,12 +173,122 @@ TEST(TensorDelta, CarriesTensorsThatComeAndGoButDoesNotMakeThem) {
 TEST(TensorDelta, RefusesStatesThatMakeNoSense) {
   State twice = model(1);
   twice.push_back(twice[0]);
-  EXPECT_TRUE(is_failure(TensorDelta::diff(views(twice), {}, {}).status(), Code::kInvalidArgument,
-                         "tensor \"b\": is given twice"));
+  EXPECT_FAILS(TensorDelta::diff(views(twice), {}, {}), kInvalidArgument,
+               "tensor \"b\": is given twice");
   State cut = model(1);
   cut[1].bytes.pop_back();
-  EXPECT_TRUE(is_failure(TensorDelta::diff({}, views(cut), {}).status(), Code::kInvalidArgument,
-                         "tensor \"a\": expected 4000 bytes, got 3999"));
+  EXPECT_FAILS(TensorDelta::diff({}, views(cut), {}), kInvalidArgument,
+               "tensor \"a\": expected 4000 bytes, got 3999");
+}
+
+TEST(PatchedDigestTest, IsTheDigestOfThePatchedArray) {
+  for (const uint64_t elements : {1U, 7U, 32767U, 32768U, 32769U, 100000U}) {
+    for (const double density : {0.0001, 0.01, 0.9}) {
+      TestTensor tensor = make_tensor("t", DType::kBF16, {elements}, elements);
+      const std::vector<uint8_t> before = tensor.bytes;
+      change(&tensor, density, 5);
+      const Layout layout = layout_of(DType::kBF16);
+      const Codec& codec = *find_codec("tight");
+      const auto encoded = must(codec.encode(layout, before, tensor.bytes, nullptr));
+      const auto changes = codec.decode(layout, encoded.payload, before, nullptr);
+      ASSERT_TRUE(changes.ok()) << changes.status().to_string();
+      EXPECT_EQ(digests_around(2, before, {changes->positions, changes->values}, nullptr).after,
+                digest_of(DigestKind::kSum128, tensor.bytes))
+          << elements << " " << density;
+      // The same changes as a payload of their own.
+      std::vector<uint8_t> patched = before;
+      const std::vector<uint8_t> payload = gaps_payload(2, changes->positions, changes->values);
+      ASSERT_TRUE(find_codec("gaps")->apply(layout, payload, patched, nullptr).ok());
+      EXPECT_EQ(patched, tensor.bytes);
+    }
+  }
+}
+
+TEST(PatchedDigestTest, GapsAreAsWideAsTheyMustBe) {
+  for (const uint64_t gap : {uint64_t{0xffff}, uint64_t{0x10000}}) {
+    const std::vector<uint64_t> positions = {3, 4 + gap};
+    const std::vector<uint8_t> values = {1, 2};
+    const std::vector<uint8_t> payload = gaps_payload(1, positions, values);
+    EXPECT_EQ(payload[0], gap == 0xffff ? 2 : 4);
+    std::vector<uint8_t> array(5 + gap);
+    ASSERT_TRUE(find_codec("gaps")->apply({1, 0, 0xff}, payload, array, nullptr).ok());
+    EXPECT_EQ(array[3], 1);
+    EXPECT_EQ(array[4 + gap], 2);
+  }
+  EXPECT_TRUE(gaps_payload(2, {}, {}).empty());
+}
+
+class VersionPartsTest : public ::testing::Test {
+ protected:
+  VersionPartsTest() {
+    for (const char* name : {"a", "b"}) {
+      before_.push_back(make_tensor(name, DType::kBF16, {300}, before_.size()));
+      after_.push_back(before_.back());
+      change(&after_.back(), 0.2, 7);
+    }
+  }
+
+  std::filesystem::path at(const std::string& name) const { return folder_.path() / name; }
+
+  Digest base_state() const {
+    std::vector<TensorState> states;
+    for (const TestTensor& tensor : before_) {
+      states.push_back(
+          {tensor.name, tensor.dtype, tensor.shape, digest_of(DigestKind::kSum128, tensor.bytes)});
+    }
+    return state_digest(states);
+  }
+
+  void write(size_t tensor, const std::string& name, const Digest& base) const {
+    const TestTensor &before = before_[tensor], &after = after_[tensor];
+    must(write_part(at(name),
+                    {{before.name, before.dtype, before.shape, {}, before.bytes, after.bytes}},
+                    base, Digest{}, {}));
+  }
+
+  TempFolder folder_;
+  std::vector<TestTensor> before_, after_;
+};
+
+TEST_F(VersionPartsTest, LeaveTheirTargetOpen) {
+  write(0, "0.safetensors", base_state());
+  write(1, "1.safetensors", base_state());
+  const auto delta =
+      must(open_delta_parts({{at("1.safetensors"), "parts/1"}, {at("0.safetensors"), "parts/0"}}));
+  EXPECT_FALSE(delta.info.has_target());
+  ASSERT_EQ(delta.entries.size(), 2);
+  EXPECT_EQ(delta.entries[0].place, "parts/0, tensor \"a\"");
+  EXPECT_EQ(delta.entries[1].place, "parts/1, tensor \"b\"");
+}
+
+TEST_F(VersionPartsTest, OfTwoBasesDoNotMix) {
+  write(0, "0.safetensors", base_state());
+  write(1, "1.safetensors", digest_of(DigestKind::kXxh3_128, {}));
+  EXPECT_FAILS(
+      open_delta_parts({{at("0.safetensors"), "parts/0"}, {at("1.safetensors"), "parts/1"}}),
+      kCorruption, "parts/1", "another delta");
+}
+
+TEST_F(VersionPartsTest, MayNotCoverATensorTwice) {
+  write(0, "0.safetensors", base_state());
+  EXPECT_FAILS(
+      open_delta_parts({{at("0.safetensors"), "parts/0"}, {at("0.safetensors"), "parts/1"}}),
+      kCorruption, "covers too");
+}
+
+// One part alone is a delta like any other: what it leads to is proven tensor by tensor.
+TEST_F(VersionPartsTest, OneAloneCanBeApplied) {
+  after_[1] = before_[1];
+  write_checkpoint(at("old.safetensors"), before_);
+  write_checkpoint(at("new.safetensors"), after_);
+  write(0, "0.safetensors", base_state());
+  must(apply_delta(at("0.safetensors"), at("old.safetensors"), at("out.safetensors"), {}));
+  EXPECT_EQ(read_file(at("out.safetensors")), read_file(at("new.safetensors")));
+}
+
+TEST_F(VersionPartsTest, NoneAreADeltaWithoutEntries) {
+  const auto delta = must(open_delta_parts({}));
+  EXPECT_TRUE(delta.entries.empty());
 }
 
 }  // namespace

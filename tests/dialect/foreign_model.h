@@ -1,10 +1,9 @@
-// A small model before and after a step, and what a foreign version makes of the one before.
+// Small models that foreign versions are written from and applied to.
 #pragma once
 
 #include "checkpoints.h"
 #include "dialect/dialect.h"
 #include "store/memory_store.h"
-#include "test_files.h"
 
 namespace deltawire::testing {
 
@@ -28,22 +27,79 @@ inline Status write_foreign(const Dialect& dialect, const std::shared_ptr<Store>
   return writer->finish();
 }
 
-// What the version makes of `held`; the first failure.
-inline Status apply_foreign(const Dialect& dialect, Store& store, uint64_t version,
-                            std::vector<TestTensor>* held) {
-  DW_ASSIGN_OR_RETURN(const auto opened, dialect.open(store, version));
-  const auto& tensors = opened->info().tensors;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const auto it = std::ranges::find(*held, tensors[i].name, &TestTensor::name);
-    if (it == held->end()) return not_found("tensor " + tensors[i].name);
-    DW_RETURN_IF_ERROR(opened->apply(i, spec_of(*it), it->bytes, nullptr));
+// A model by names, with bytes that follow a rule.
+struct ForeignModel {
+  std::map<std::string, TestTensor> tensors;
+  bool operator==(const ForeignModel&) const = default;
+
+  // Bytes by a rule: any that are neither NaN nor equal all over.
+  void add(const std::string& name, DType dtype, Shape shape, uint32_t seed = 1) {
+    TestTensor tensor{name, dtype, shape, std::vector<uint8_t>(*tensor_size_bytes(dtype, shape))};
+    for (uint8_t& byte : tensor.bytes) {
+      seed = seed * 1664525 + 1013904223;
+      byte = uint8_t(seed >> 24) & 0x3f;
+    }
+    tensors[name] = std::move(tensor);
   }
-  return opened->check_unchanged();
+
+  template <class Element>
+  void set(const std::string& name, size_t position, Element value) {
+    std::memcpy(tensors.at(name).bytes.data() + position * sizeof value, &value, sizeof value);
+  }
+  template <class Element>
+  Element get(const std::string& name, size_t position) const {
+    return load_le<Element>(tensors.at(name).bytes.data() + position * sizeof(Element));
+  }
+};
+
+inline TestTensor* find_held(std::vector<TestTensor>* model, const std::string& name) {
+  const auto it = std::ranges::find(*model, name, &TestTensor::name);
+  return it == model->end() ? nullptr : &*it;
+}
+inline TestTensor* find_held(ForeignModel* model, const std::string& name) {
+  const auto it = model->tensors.find(name);
+  return it == model->tensors.end() ? nullptr : &it->second;
 }
 
-inline void expect_same(const std::vector<TestTensor>& a, const std::vector<TestTensor>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].bytes, b[i].bytes) << a[i].name;
+// What the version makes of the model; the first failure.
+template <class Model>
+Status apply_to(const ForeignVersion& version, Model* model) {
+  const auto& tensors = version.info().tensors;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    TestTensor* const held = find_held(model, tensors[i].name);
+    if (held == nullptr) return not_found("tensor " + tensors[i].name);
+    DW_RETURN_IF_ERROR(version.apply(i, spec_of(*held), held->bytes, nullptr));
+  }
+  return version.check_unchanged();
+}
+template <class Model>
+Status read_version(const Dialect& dialect, Store& store, uint64_t number, Model* model) {
+  DW_ASSIGN_OR_RETURN(const auto version, dialect.open(store, number));
+  return apply_to(*version, model);
+}
+
+// Writes what differs between the models; `full`: all of `after`.
+inline Status write_version(const Dialect& dialect, std::shared_ptr<Store> store, uint64_t number,
+                            const ForeignModel& before, const ForeignModel& after,
+                            const ForeignOptions& options = {}, bool full = false) {
+  ForeignDraft draft{.version = number, .base = number - 1, .full = full};
+  for (const auto& [name, tensor] : after.tensors) {
+    const auto old = before.tensors.find(name);
+    if (old == before.tensors.end() || spec_of(old->second) != spec_of(tensor))
+      draft.added.push_back(name);
+    if (full || old == before.tensors.end() || old->second != tensor) {
+      draft.tensors.push_back(spec_of(tensor));
+    }
+  }
+  for (const auto& [name, tensor] : before.tensors) {
+    if (!after.tensors.contains(name)) draft.removed.push_back(name);
+  }
+  DW_ASSIGN_OR_RETURN(const auto writer, dialect.create(store, draft, options));
+  for (const TensorSpec& spec : draft.tensors) {
+    const Bytes old = full ? Bytes() : Bytes(before.tensors.at(spec.name).bytes);
+    DW_RETURN_IF_ERROR(writer->add(spec, old, after.tensors.at(spec.name).bytes, nullptr));
+  }
+  return writer->finish();
 }
 
 // One tensor of every dtype, odd sizes of packed ones, empty ones, one over a block and one over a

@@ -1,5 +1,5 @@
 // Which files make a version, and when it is complete.
-#include "sparse_model.h"
+#include "foreign_model.h"
 
 namespace deltawire::testing {
 namespace {
@@ -142,7 +142,7 @@ TEST_F(SlimeGen1Folders, EncodingsDoNotMix) {
   ForeignDraft draft{.version = 1};
   auto c = before_;
   c.add("c", DType::kBF16, {4});
-  draft.tensors = {c.tensors.at("c").spec};
+  draft.tensors = {spec_of(c.tensors.at("c"))};
   auto d = c;
   d.set<uint16_t>("c", 0, 0x4000);
   const auto writer = dialect_.create(store(), draft, options).value();
@@ -218,7 +218,7 @@ TEST_P(SlimeGen1Fixtures, AreWhatOurWriterMakes) {
   const ForeignModel before = gen1_fixture_base(), after = gen1_fixture_after(before);
   ForeignDraft draft{.version = 1};
   for (const char* tensor : {"w.bf16", "bias.f32", "h.f16"}) {
-    draft.tensors.push_back(before.tensors.at(tensor).spec);
+    draft.tensors.push_back(spec_of(before.tensors.at(tensor)));
   }
   const auto writer =
       must(find_dialect("slime-gen1")->create(store, draft, {.encoding = GetParam()}));

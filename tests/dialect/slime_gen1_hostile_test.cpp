@@ -2,7 +2,7 @@
 
 #include "dialect/frames/zstd_frame.h"
 #include "dialect/slime_gen1/gen1_values.h"
-#include "sparse_model.h"
+#include "foreign_model.h"
 
 namespace deltawire::testing {
 namespace {

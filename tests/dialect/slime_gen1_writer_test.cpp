@@ -1,7 +1,7 @@
 // What our writer of slime's first generation makes, our reader reads; what it cannot say it
 // refuses before anything is left behind.
 #include "dialect/slime_gen1/gen1_params.h"
-#include "sparse_model.h"
+#include "foreign_model.h"
 
 namespace deltawire::testing {
 namespace {
@@ -109,7 +109,7 @@ TEST_P(SlimeGen1Writer, RanksWriteOneVersionTogether) {
     ForeignDraft draft{.version = 1};
     unsigned i = 0;
     for (const auto& [name, tensor] : before.tensors) {
-      if (i++ % 3 == rank) draft.tensors.push_back(tensor.spec);
+      if (i++ % 3 == rank) draft.tensors.push_back(spec_of(tensor));
     }
     options_.rank = rank;
     auto writer = must(gen1_dialect().create(store_, draft, options_));
@@ -207,7 +207,7 @@ TEST_F(SlimeGen1Refusals, TensorsThatComeAndGo) {
   before_.add("old", DType::kBF16, {2});
   EXPECT_FAILS(write(), kUnsupported, "\"old\" was removed", "export slime");
   before_ = after_;
-  after_.tensors.at("w").spec.dtype = DType::kF16;
+  after_.tensors.at("w").dtype = DType::kF16;
   EXPECT_FAILS(write(), kUnsupported, "\"w\" is new, or of another dtype");
   EXPECT_TRUE(store_is_empty());
 }
@@ -275,7 +275,7 @@ TEST_F(SlimeGen1Refusals, NothingOfATwinThatFinishesFirst) {
   ForeignDraft draft{.version = 1};
   ForeignOptions options;
   options.buffer_bytes = 1;  // a file each
-  for (const auto& [name, tensor] : before.tensors) draft.tensors.push_back(tensor.spec);
+  for (const auto& [name, tensor] : before.tensors) draft.tensors.push_back(spec_of(tensor));
   const auto add_all = [&](ForeignWriter& writer) {
     for (const TensorSpec& spec : draft.tensors) {
       const Bytes old = before.tensors.at(spec.name).bytes, now = after.tensors.at(spec.name).bytes;
@@ -297,7 +297,7 @@ TEST_F(SlimeGen1Refusals, NothingOfATwinThatFinishesFirst) {
 }
 
 TEST_F(SlimeGen1Refusals, OtherTensorsThanTheDraftHas) {
-  ForeignDraft draft{.version = 1, .tensors = {before_.tensors.at("w").spec}};
+  ForeignDraft draft{.version = 1, .tensors = {spec_of(before_.tensors.at("w"))}};
   auto writer = gen1_dialect().create(store_, draft, {}).value();
   EXPECT_FAILS(writer->finish(), kInvalidArgument, "\"w\"", "did not come");
   const Bytes bytes = before_.tensors.at("w").bytes;

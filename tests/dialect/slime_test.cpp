@@ -35,9 +35,9 @@ TEST_P(SlimeRoundTrip, EveryDtypeAndDensity) {
     const std::vector<TestTensor> next = changed(held, density);
     Status status = write_foreign(dialect_, store_, version, held, next, options_, full_);
     ASSERT_TRUE(status.ok()) << status.to_string();
-    status = apply_foreign(dialect_, *store_, version, &held);
+    status = read_version(dialect_, *store_, version, &held);
     ASSERT_TRUE(status.ok()) << status.to_string();
-    expect_same(held, next);
+    EXPECT_EQ(held, next);
     ++version;
   }
   EXPECT_EQ(*dialect_.versions(*store_), (std::vector<uint64_t>{1, 2, 3, 4, 5}));
@@ -51,8 +51,8 @@ TEST_P(SlimeRoundTrip, PartsAreCutBySize) {
   EXPECT_EQ(opened->info().num_files, 4U);  // the index, and 3 parts
   EXPECT_TRUE(store_->stat("weight_v000003/model-00002-of-00003.safetensors").ok());
   std::vector<TestTensor> held = before;
-  ASSERT_TRUE(apply_foreign(dialect_, *store_, 3, &held).ok());
-  expect_same(held, after);
+  ASSERT_TRUE(read_version(dialect_, *store_, 3, &held).ok());
+  EXPECT_EQ(held, after);
 }
 
 TEST_P(SlimeRoundTrip, ThreadsMakeNoDifference) {
@@ -162,7 +162,7 @@ TEST_P(SlimeFixtures, SayWhatTheyAre) {
 
 TEST_P(SlimeFixtures, GiveTheTensorsThatSlimeHad) {
   std::vector<TestTensor> held = slime_base();
-  must(apply_foreign(*find_dialect("slime"), *store(), 1, &held));
+  must(read_version(*find_dialect("slime"), *store(), 1, &held));
   const auto expected = parse_json(read_file(slime_data() / "expected_v000001.json"));
   ASSERT_EQ(expected.size(), held.size());
   for (const TestTensor& tensor : held) {
@@ -181,7 +181,7 @@ TEST_P(SlimeFixtures, AreWrittenAgainAsTheyWere) {
     before.push_back(*std::ranges::find(base, name, &TestTensor::name));
   }
   after = before;
-  ASSERT_TRUE(apply_foreign(*find_dialect("slime"), *store(), 1, &after).ok());
+  ASSERT_TRUE(read_version(*find_dialect("slime"), *store(), 1, &after).ok());
   const auto ours = std::make_shared<MemoryStore>();
   must(write_foreign(*find_dialect("slime"), ours, 1, before, after,
                      {.encoding = GetParam().encoding, .checksum = ""}));
@@ -281,7 +281,7 @@ TEST_F(SlimeWriterTest, RefusesVersionsThatAreThere) {
   ASSERT_TRUE(write_foreign(dialect_, store_, 2, before_, after_).ok());
   EXPECT_FAILS(create(draft_), kConflict, "weight_v000002", "already");
   std::vector<TestTensor> held = before_;
-  EXPECT_TRUE(apply_foreign(dialect_, *store_, 2, &held).ok());
+  EXPECT_TRUE(read_version(dialect_, *store_, 2, &held).ok());
 }
 
 TEST_F(SlimeWriterTest, TakesTensorsInTheirOrderAndAll) {
@@ -316,8 +316,8 @@ TEST_F(SlimeWriterTest, CleansUpAfterOneThatWasKilled) {
   ASSERT_TRUE(write_foreign(dialect_, store_, 2, before_, after_).ok());
   EXPECT_EQ(store_->list("weight_v000002/", "", 10)->size(), 2U);
   std::vector<TestTensor> held = before_;
-  ASSERT_TRUE(apply_foreign(dialect_, *store_, 2, &held).ok());
-  expect_same(held, after_);
+  ASSERT_TRUE(read_version(dialect_, *store_, 2, &held).ok());
+  EXPECT_EQ(held, after_);
 }
 
 // Both export one chain to one place. Neither takes away what the other has written.
@@ -331,8 +331,8 @@ TEST_F(SlimeWriterTest, LeavesATwinThatFinishesFirstAlone) {
   };
   const auto expect_whole = [&] {
     std::vector<TestTensor> held = before_;
-    must(apply_foreign(dialect_, *store_, 2, &held));
-    expect_same(held, after_);
+    must(read_version(dialect_, *store_, 2, &held));
+    EXPECT_EQ(held, after_);
   };
   auto first = dialect_.create(store_, draft_, small).value();
   add_all(*first);

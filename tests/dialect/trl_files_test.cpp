@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "dialect/trl/trl_format.h"
-#include "sparse_model.h"
+#include "foreign_model.h"
 
 namespace deltawire::testing {
 namespace {
@@ -103,10 +103,11 @@ class TrlBytes : public ::testing::Test {
   }
   std::string written(const std::string& encoding) {
     const auto store = std::make_shared<MemoryStore>();
-    ForeignDraft draft{.version = 4,
-                       .base = 3,
-                       .tensors = {before_.tensors.at("m.w").spec, before_.tensors.at("m.v").spec},
-                       .model_elements = 6292480};
+    ForeignDraft draft{
+        .version = 4,
+        .base = 3,
+        .tensors = {spec_of(before_.tensors.at("m.w")), spec_of(before_.tensors.at("m.v"))},
+        .model_elements = 6292480};
     const auto writer = trl_files().create(store, draft, {.encoding = encoding}).value();
     for (const TensorSpec& spec : draft.tensors) {
       EXPECT_TRUE(writer
@@ -244,7 +245,7 @@ TEST_F(TrlVersions, Options) {
 TEST_F(TrlVersions, UnfinishedAnchors) {
   const TempFolder folder;
   const auto store = std::shared_ptr<Store>(*open_store(folder.path().string(), {}));
-  ForeignDraft draft{.version = 1, .full = true, .tensors = {before_.tensors.at("w").spec}};
+  ForeignDraft draft{.version = 1, .full = true, .tensors = {spec_of(before_.tensors.at("w"))}};
   auto writer = trl_files().create(store, draft, {}).value();
   EXPECT_FAILS(writer->finish(), kInvalidArgument, "did not come");
   writer.reset();
@@ -258,7 +259,7 @@ TEST_F(TrlVersions, AnchorsOfKilledWriters) {
   const auto store = std::shared_ptr<Store>(*open_store(folder.path().string(), {}));
   ForeignDraft draft{.version = 1, .full = true};
   const auto& tensor = before_.tensors.at("w");
-  draft.tensors = {tensor.spec};
+  draft.tensors = {spec_of(tensor)};
   const pid_t child = ::fork();
   if (child == 0) {
     const auto writer = trl_files().create(store, draft, {});
@@ -270,7 +271,7 @@ TEST_F(TrlVersions, AnchorsOfKilledWriters) {
   };
   EXPECT_EQ(count(), 1);
   const auto writer = trl_files().create(store, draft, {}).value();
-  ASSERT_TRUE(writer->add(tensor.spec, {}, tensor.bytes, nullptr).ok());
+  ASSERT_TRUE(writer->add(spec_of(tensor), {}, tensor.bytes, nullptr).ok());
   ASSERT_TRUE(writer->finish().ok());
   EXPECT_EQ(count(), 1);
   EXPECT_EQ(trl_files().versions(*store).value(), std::vector<uint64_t>{1});

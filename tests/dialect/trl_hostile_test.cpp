@@ -1,6 +1,6 @@
 // Damaged and hostile files of TRL's. They have no checksum: a value, a position or a name that
 // was damaged within the rules is taken for what it says.
-#include "sparse_model.h"
+#include "foreign_model.h"
 
 namespace deltawire::testing {
 namespace {
@@ -174,7 +174,7 @@ TEST(TrlHostile, Anchors) {
   EXPECT_FAILS(read_trl(anchor("False", "11"), &model, name), kCorruption, "total_elements",
                "expected 10, got 11");
   EXPECT_FALSE(read_trl(anchor("True", "10"), &model, name).ok());
-  model.tensors.at("b").spec.shape = {5, 2};
+  model.tensors.at("b").shape = {5, 2};
   EXPECT_FAILS(read_trl(anchor("False", "10"), &model, name), kInvalidArgument, "tensor \"b\"",
                "BF16 [10]", "BF16 [5, 2]");
 }

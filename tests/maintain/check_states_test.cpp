@@ -46,14 +46,14 @@ class CheckStatesTest : public ::testing::Test {
           {entry, encoded.payload.size(), digest_of(DigestKind::kXxh3_128, encoded.payload)});
       payloads.append(encoded.payload.begin(), encoded.payload.end());
     }
-    DeltaInfo info{.base = chain.record(chain.head()).manifest.state};
+    DeltaInfo info{.base = chain.records[chain.head()].manifest.state};
     const auto header = must(serialise_part_header(info, records));
     chain.publish_parts(tensors, {folder.put("part", header + payloads)}, {});
   }
   std::vector<std::string> problems(const WorkOptions& options = {}) {
-    const auto quick = check_chain(chain.chain(), {});
+    const auto quick = check_chain(chain.chain, {});
     EXPECT_TRUE(quick.ok() && quick->problems.empty()) << quick->problems[0];
-    const auto checked = must(check_states(chain.chain(), options));
+    const auto checked = must(check_states(chain.chain, options));
     num_versions_ = checked.num_versions;
     num_hops_ = checked.num_hops;
     return checked.problems;

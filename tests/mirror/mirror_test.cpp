@@ -87,7 +87,7 @@ class MirrorTest : public ::testing::Test {
     return testing::is_identical(pulled->path, source.checkpoint(version));
   }
   const std::string& part_of(uint64_t version) {
-    return source.record(version).manifest.parts.front().name;
+    return source.records[version].manifest.parts.front().name;
   }
 
   const MirrorOptions all{.all = true};
@@ -261,13 +261,13 @@ TEST_F(MirrorTest, WhatWasLeftHalfDoneIsChecked) {
   ASSERT_TRUE(status_of_run(other).ok());
   publish(2);
   // One is there, one was cut off, and one has its size but other bytes.
-  const PartRef whole = source.record(3).manifest.parts.front();
+  const PartRef whole = source.records[3].manifest.parts.front();
   const std::string bytes = store->get(whole.name, 1 << 30).value();
   ASSERT_TRUE(other->put(whole.name, MemoryBody(bytes.substr(1))).ok());
   ASSERT_TRUE(other->put(part_of(4), MemoryBody(store->get(part_of(4), 1 << 30).value())).ok());
   const auto copied = must(run(other));
-  EXPECT_EQ(copied.at(0).num_there, 1U);  // the schema
-  EXPECT_EQ(copied.at(1).num_there, 2U);
+  EXPECT_EQ(copied.at(0).num_there, 2U);  // the schema and config.json
+  EXPECT_EQ(copied.at(1).num_there, 3U);
   EXPECT_EQ(chain_objects(*store), chain_objects(*other));
 }
 
@@ -278,7 +278,7 @@ TEST_F(MirrorTest, RepairCopiesAgainWhatIsDamaged) {
   damage(*other, part_of(1));
   ASSERT_TRUE(other->remove(part_of(2)).ok());
   EXPECT_FALSE(is_sound(other));
-  auto mirror = must(Mirror::open(source.chain(), other, all));
+  auto mirror = must(Mirror::open(source.chain, other, all));
   const auto repaired = must(mirror.repair());
   EXPECT_EQ(repaired.num_repaired, 2U);
   EXPECT_EQ(repaired.num_versions, 3U);
@@ -298,7 +298,7 @@ TEST_F(MirrorTest, RepairMendsRecordsOfMergedDeltasAndAnchors) {
   const auto hops = objects_of(*other, kHopPrefix);
   ASSERT_EQ(hops.size(), 2U);
   for (const std::string& name : hops) damage(*other, name);
-  auto mirror = must(Mirror::open(source.chain(), other, all));
+  auto mirror = must(Mirror::open(source.chain, other, all));
   const auto repaired = must(mirror.repair());
   EXPECT_EQ(repaired.num_repaired, 2U);
   EXPECT_EQ(repaired.num_hops, 2U);
@@ -319,7 +319,7 @@ TEST_F(MirrorTest, RepairBringsBackRecordsThatAreDamagedOrGone) {
   ASSERT_TRUE(other->remove(manifest_name(1)).ok());
   ASSERT_TRUE(other->remove(manifest_name(2)).ok());
   ASSERT_TRUE(other->remove(part_of(2)).ok());
-  auto mirror = must(Mirror::open(source.chain(), other, all));
+  auto mirror = must(Mirror::open(source.chain, other, all));
   const auto repaired = must(mirror.repair());
   EXPECT_EQ(repaired.num_repaired, 4U);
   EXPECT_EQ(repaired.num_versions, 6U);
@@ -333,7 +333,7 @@ TEST_F(MirrorTest, RepairLeavesAwayWhatRetentionRemoved) {
   source.add_anchor(4);
   ASSERT_TRUE(status_of_run(other).ok());
   EXPECT_EQ(versions(other), (Numbers{4, 5}));
-  auto mirror = must(Mirror::open(source.chain(), other, {}));
+  auto mirror = must(Mirror::open(source.chain, other, {}));
   EXPECT_EQ(must(mirror.repair()).num_repaired, 0U);
   EXPECT_EQ(versions(other), (Numbers{4, 5}));
 }
@@ -364,7 +364,7 @@ TEST_F(MirrorTest, GoesOnBehindWhatTheSourceRemoved) {
   ASSERT_TRUE(status_of_run(other).ok());
   publish(6);
   source.add_anchor(6);
-  ASSERT_TRUE(source.chain().collect_garbage({.keep = 2, .grace_seconds = 0}).ok());
+  ASSERT_TRUE(source.chain.collect_garbage({.keep = 2, .grace_seconds = 0}).ok());
   ASSERT_EQ(versions(store), (Numbers{6, 7, 8}));
   EXPECT_TRUE(must(run(other)).front().begins);
   EXPECT_EQ(versions(other), (Numbers{0, 1, 2, 6, 7, 8}));
@@ -459,10 +459,10 @@ TEST_F(MirrorTest, AStoreWithoutConditionalPutNeedsOneWriter) {
 TEST_F(MirrorTest, ItIsSeenInTheSource) {
   publish(2);
   ASSERT_TRUE(status_of_run(other, {.name = "eu"}).ok());
-  const auto beats = must(source.chain().replicas());
+  const auto beats = must(source.chain.replicas());
   ASSERT_EQ(beats.size(), 1U);
   EXPECT_EQ(beats.front().heartbeat->name, "eu");
-  EXPECT_EQ(beats.front().heartbeat->held, source.chain().version(1)->identity());
+  EXPECT_EQ(beats.front().heartbeat->held, source.chain.version(1)->identity());
   EXPECT_TRUE(objects_of(*other, kReplicaPrefix).empty());
 }
 

@@ -214,7 +214,7 @@ TEST_F(ReplicaErrorsTest, AnotherRunIsNeverRepaired) {
   publish_and_pull(1);
   TestChain other(std::make_shared<MemoryStore>("other"));
   other.publish_full(tensors_);
-  EXPECT_FAILS(pull_from(other.store()), kBaseMismatch, chain_.chain().run(), other.chain().run());
+  EXPECT_FAILS(pull_from(other.store()), kBaseMismatch, chain_.chain.run(), other.chain.run());
   expect_held(1);
 }
 
@@ -296,7 +296,7 @@ TEST_F(ReplicaErrorsTest, AHistoryThatWasRewrittenIsNotContinued) {
 
 TEST_F(ReplicaErrorsTest, PartsThatAreCutShortFlippedOrMissing) {
   publish_and_pull(1, 0);
-  const PartRef& part = chain_.record(1).manifest.parts[0];
+  const PartRef& part = chain_.records[1].manifest.parts[0];
   const std::string good = read_file(object(part));
   fs::resize_file(object(part), good.size() - 1);
   EXPECT_FAILS(pull(), kCorruption, part.name);
@@ -317,7 +317,7 @@ TEST_F(ReplicaErrorsTest, PartsThatAreCutShortFlippedOrMissing) {
 TEST_F(ReplicaErrorsTest, BadPartsAreGoneAroundByAMergedDeltaOrAnAnchor) {
   publish(3);
   chain_.add_merged(1, 3);
-  const PartRef part = chain_.record(3).manifest.parts[0];
+  const PartRef part = chain_.records[3].manifest.parts[0];
   for (const bool missing : {false, true}) {
     if (missing) {
       fs::remove(object(part));
@@ -337,8 +337,8 @@ TEST_F(ReplicaErrorsTest, BadPartsAreGoneAroundByAMergedDeltaOrAnAnchor) {
     EXPECT_EQ(report.num_hops, 3U);  // the seed, version 1, the merged delta
   }
   // The merged delta is bad too: nothing leads to version 3, and the first one is named.
-  const auto hops = list_hops(chain_.chain(), 0, 3, 4);
-  const PartRef merged = read_hop(chain_.chain(), hops->at(0))->parts[0];
+  const auto hops = list_hops(chain_.chain, 0, 3, 4);
+  const PartRef merged = read_hop(chain_.chain, hops->at(0))->parts[0];
   flip_bit(object(merged), merged.size_bytes / 2);
   fs::remove_all(local());
   ASSERT_TRUE(pull(2).ok());
@@ -377,7 +377,7 @@ class FlakyStore final : public ForwardingStore {
 TEST_F(ReplicaErrorsTest, APartIsFetchedOnceMoreBeforeItIsAnError) {
   publish_and_pull(1, 0);
   const auto store =
-      std::make_shared<FlakyStore>(chain_.store(), chain_.record(1).manifest.parts[0].name);
+      std::make_shared<FlakyStore>(chain_.store(), chain_.records[1].manifest.parts[0].name);
   must(pull_from(store));
   EXPECT_EQ(store->downloads, 2);
   expect_held(1);

@@ -225,7 +225,7 @@ TYPED_TEST(ReplicaForwardTest, OnlyTheRunThatWasAskedFor) {
   EXPECT_FAILS(this->replica_.pull({}, this->only_run(std::string(32, 'a'))), kBaseMismatch,
                "the run asked for is aaaa");
   EXPECT_FAILS(this->replica_.pull({}, this->only_run("seven")), kInvalidArgument, "32 hex digits");
-  ASSERT_TRUE(this->replica_.pull({}, this->only_run(this->chain_.chain().run())).ok());
+  ASSERT_TRUE(this->replica_.pull({}, this->only_run(this->chain_.chain.run())).ok());
   this->expect(1);
 }
 

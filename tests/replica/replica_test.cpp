@@ -81,9 +81,9 @@ TEST_P(ReplicaTest, BeginsWithAVersionStoredWhole) {
   EXPECT_EQ(read_file(local() / "config.json"), "{}\n");
   const auto state = must(read_replica_state(local()));
   EXPECT_EQ(state.version, 0);
-  EXPECT_EQ(state.run, chain_.chain().run());
-  EXPECT_EQ(state.manifest, chain_.record(0).digest.hex());
-  EXPECT_EQ(state.state, chain_.record(0).manifest.state.hex());
+  EXPECT_EQ(state.run, chain_.chain.run());
+  EXPECT_EQ(state.manifest, chain_.records[0].digest.hex());
+  EXPECT_EQ(state.state, chain_.records[0].manifest.state.hex());
   EXPECT_FALSE(state.patching_to);
 }
 
@@ -96,7 +96,7 @@ TEST_P(ReplicaTest, PatchesInPlace) {
   EXPECT_EQ(report.from, 0);
   EXPECT_EQ(report.version, 1);
   EXPECT_GT(report.num_changed, 0);
-  EXPECT_EQ(report.bytes, chain_.record(1).manifest.part_bytes());
+  EXPECT_EQ(report.bytes, chain_.records[1].manifest.part_bytes());
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(1)));
   // The same file, not a new one of its name.
   EXPECT_EQ(fs::hard_link_count(local() / "model.safetensors"), inode + 1);
@@ -189,8 +189,8 @@ TEST_P(ReplicaTest, ManyPartsAndAVersionWithoutAnyChange) {
   tensors_ = model();
   chain_.publish_full(tensors_);
   step(&tensors_, 1, 0.5);
-  chain_.publish_delta(tensors_, "auto", 1, 100);  // each is decoded as it comes
-  EXPECT_GT(chain_.record(1).manifest.parts.size(), 2);
+  chain_.publish_delta(tensors_, "auto", 1, 1);  // each is decoded as it comes
+  EXPECT_GT(chain_.records[1].manifest.parts.size(), 2);
   chain_.publish_delta(tensors_);  // the same state again
   ASSERT_TRUE(pull(0).ok());
   EXPECT_FALSE(must(pull(1)).repaired);
@@ -336,7 +336,7 @@ TEST_P(ReplicaTest, KeepingUpTakesOneRoundOfRequestsAndTheParts) {
     counted->requests = 0;
     ASSERT_TRUE(replica->pull(must(replica->head())).ok());
     EXPECT_EQ(replica->state()->version, version);
-    EXPECT_EQ(counted->requests, 4 + chain_.record(version).manifest.parts.size());
+    EXPECT_EQ(counted->requests, 4 + chain_.records[version].manifest.parts.size());
   }
 }
 
@@ -348,8 +348,8 @@ TEST_P(ReplicaTest, TheRedoRecordCanBeRead) {
   ASSERT_TRUE(replica.prepare().ok());
   const fs::path redo = local() / ".deltawire/journal.new/redo/redo-00000.safetensors";
   const auto delta = must(open_delta(redo));
-  EXPECT_EQ(delta.info.base, chain_.record(0).manifest.state);
-  EXPECT_EQ(delta.info.target, chain_.record(2).manifest.state);
+  EXPECT_EQ(delta.info.base, chain_.records[0].manifest.state);
+  EXPECT_EQ(delta.info.target, chain_.records[2].manifest.state);
   must(apply_delta(redo, chain_.checkpoint(0) / "model.safetensors", local("applied.safetensors"),
                    {}));
   EXPECT_TRUE(
@@ -373,7 +373,7 @@ TEST_P(ReplicaTest, BoxesOfRanksArriveAsOneTensor) {
       parts.push_back(local("rank-" + std::to_string(rank) + ".safetensors"));
       ASSERT_TRUE(write_part(parts.back(),
                              {{"w", DType::kBF16, before.shape, box, old_box, new_box}},
-                             chain_.record(chain_.head()).manifest.state, Digest{}, {})
+                             chain_.records[chain_.head()].manifest.state, Digest{}, {})
                       .ok());
       boxes["w"].push_back({box, digest_of(DigestKind::kSum128, new_box)});
     }

@@ -1,21 +1,60 @@
 // Trainer and engine ranks of a small model, each with a thread of its own, over sockets.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <map>
-#include <memory>
-#include <random>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include "carrier/tcp/socket_carrier.h"
-#include "models.h"
 #include "shard/boxes.h"
 #include "shard/shard.h"
+#include "test_files.h"
 
 namespace deltawire::testing {
+
+// Models small enough to be looked at element by element, with the names of Hugging Face.
+inline constexpr const char* kConfig =
+    R"({"hidden_size": 16, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 4})";
+
+// Two layers, 8 heads of 4, 2 key and value heads, a vocabulary that few numbers divide.
+inline std::vector<ShardTensor> dense_tensors(unsigned layers = 2) {
+  const DType bf16 = DType::kBF16;
+  std::vector<ShardTensor> tensors = {{"model.embed_tokens.weight", bf16, {37, 16}},
+                                      {"lm_head.weight", bf16, {37, 16}},
+                                      {"model.norm.weight", DType::kF32, {16}},
+                                      {"scale", DType::kF64, {}}};
+  for (unsigned layer = 0; layer < layers; ++layer) {
+    const std::string at = "model.layers." + std::to_string(layer) + ".";
+    tensors.push_back({at + "self_attn.q_proj.weight", bf16, {32, 16}});
+    tensors.push_back({at + "self_attn.q_proj.bias", bf16, {32}});
+    tensors.push_back({at + "self_attn.k_proj.weight", bf16, {8, 16}});
+    tensors.push_back({at + "self_attn.v_proj.weight", bf16, {8, 16}});
+    tensors.push_back({at + "self_attn.o_proj.weight", bf16, {16, 32}});
+    tensors.push_back({at + "mlp.gate_proj.weight", bf16, {24, 16}});
+    tensors.push_back({at + "mlp.up_proj.weight", bf16, {24, 16}});
+    tensors.push_back({at + "mlp.down_proj.weight", bf16, {16, 24}});
+    tensors.push_back({at + "input_layernorm.weight", bf16, {16}});
+  }
+  return tensors;
+}
+
+// Experts one by one in the first layer, in stacks in the second; fused projections in a third.
+inline std::vector<ShardTensor> expert_tensors(unsigned experts = 8) {
+  std::vector<ShardTensor> tensors = dense_tensors(1);
+  const DType bf16 = DType::kBF16;
+  for (unsigned expert = 0; expert < experts; ++expert) {
+    const std::string at = "model.layers.0.mlp.experts." + std::to_string(expert) + ".";
+    tensors.push_back({at + "gate_proj.weight", bf16, {8, 16}});
+    tensors.push_back({at + "up_proj.weight", bf16, {8, 16}});
+    tensors.push_back({at + "down_proj.weight", bf16, {16, 8}});
+  }
+  tensors.push_back({"model.layers.0.mlp.gate.weight", bf16, {experts, 16}});
+  tensors.push_back({"model.layers.1.mlp.experts.gate_up_proj", bf16, {experts, 16, 24}});
+  tensors.push_back({"model.layers.1.mlp.experts.down_proj", bf16, {experts, 12, 16}});
+  tensors.push_back({"model.layers.2.self_attn.qkv_proj.weight", bf16, {48, 16}});
+  tensors.push_back({"model.layers.2.mlp.gate_up_proj.weight", bf16, {24, 16}});
+  return tensors;
+}
+
+inline ShardLayout layout_for(std::string_view spec, const std::vector<ShardTensor>& tensors) {
+  return must(ShardLayout::of_spec(spec, tensors, kConfig));
+}
 
 // Bits of every kind: NaN payloads, zeros of both signs, infinities.
 inline std::vector<uint8_t> random_bytes(size_t size, std::mt19937* random) {
@@ -71,9 +110,8 @@ class Cluster {
   Cluster(const ShardLayout& trainer, const ShardLayout& engine, ShardOptions options = {}) {
     options.threads = 1;
     options.timeout_seconds = 60;
-    auto made = plan_shards(trainer, engine);
-    EXPECT_TRUE(made.ok() && made->check().ok()) << made.status().to_string();
-    plan_ = std::make_shared<const ShardPlan>(std::move(*made));
+    plan_ = std::make_shared<const ShardPlan>(must(plan_shards(trainer, engine)));
+    must(plan_->check());
     options_ = options;
     for (unsigned rank = 0; rank < trainer.ranks.size(); ++rank) {
       trainers_.emplace_back(trainer, rank);
@@ -81,10 +119,8 @@ class Cluster {
     restart_trainers();
     for (unsigned rank = 0; rank < engine.ranks.size(); ++rank) {
       engines_.emplace_back(engine, rank);
-      auto receiver =
-          ShardReceiver::create(plan_, rank, *read_live(engines_.back().live()), options);
-      EXPECT_TRUE(receiver.ok()) << receiver.status().to_string();
-      receivers_.push_back(std::move(*receiver));
+      receivers_.push_back(
+          must(ShardReceiver::create(plan_, rank, *read_live(engines_.back().live()), options)));
     }
     std::mt19937 random(7);
     for (const ShardTensor& tensor : trainer.tensors) {
@@ -111,9 +147,8 @@ class Cluster {
   void restart_trainers() {
     senders_.clear();
     for (unsigned rank = 0; rank < trainers_.size(); ++rank) {
-      auto sender = ShardSender::create(plan_, rank, *read_live(trainers_[rank].live()), options_);
-      EXPECT_TRUE(sender.ok()) << sender.status().to_string();
-      senders_.push_back(std::move(*sender));
+      senders_.push_back(
+          must(ShardSender::create(plan_, rank, *read_live(trainers_[rank].live()), options_)));
     }
   }
 
@@ -184,15 +219,10 @@ class Cluster {
   // Calls body(rank) on a thread each. Absent ranks are gone: their connections close.
   template <class Body>
   void each_rank(const std::vector<unsigned>& absent, const Body& body) {
-    std::vector<std::thread> threads;
-    for (unsigned rank = 0; rank < carriers_.size(); ++rank) {
-      if (std::find(absent.begin(), absent.end(), rank) != absent.end()) {
-        carriers_[rank].reset();
-        continue;
-      }
-      threads.emplace_back([&body, rank] { body(rank); });
-    }
-    for (std::thread& thread : threads) thread.join();
+    for (const unsigned rank : absent) carriers_[rank].reset();
+    in_threads(unsigned(carriers_.size()), [&](unsigned rank) {
+      if (carriers_[rank]) body(rank);
+    });
   }
 
   const ShardPlan& plan() const { return *plan_; }
@@ -212,11 +242,5 @@ class Cluster {
   std::vector<ShardReceiver> receivers_;
   std::vector<std::unique_ptr<Carrier>> carriers_;
 };
-
-inline ShardLayout layout_for(std::string_view spec, const std::vector<ShardTensor>& tensors) {
-  auto layout = ShardLayout::of_spec(spec, tensors, kConfig);
-  EXPECT_TRUE(layout.ok()) << layout.status().to_string();
-  return layout.ok() ? *layout : ShardLayout();
-}
 
 }  // namespace deltawire::testing

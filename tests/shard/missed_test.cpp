@@ -1,7 +1,5 @@
 // Receivers that missed versions: what has changed since the one that they hold, as far as it is
 // kept.
-#include <gtest/gtest.h>
-
 #include "cluster.h"
 
 namespace deltawire::testing {
@@ -13,8 +11,7 @@ Cluster two_to_three(ShardOptions options = {}) {
 }
 
 ShardOptions keeping(uint64_t history_bytes) {
-  ShardOptions options;
-  options.history_bytes = history_bytes;
+  ShardOptions options{.history_bytes = history_bytes};
   return options;
 }
 

@@ -1,18 +1,14 @@
 // A trainer that ships, and replicas that follow it on threads of their own.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <atomic>
 #include <condition_variable>
-#include <mutex>
-#include <thread>
 
 #include "deltawire/publisher.h"
 #include "replica/follow_watch.h"
 #include "ship/ship.h"
 #include "store/memory_store.h"
 #include "support/live_model.h"
+#include "test_files.h"
 
 namespace deltawire::testing {
 
@@ -45,8 +41,7 @@ class Trainer {
   // The next version; what became of it at the replicas.
   ShipReport step(double density = 0.02) {
     if (published++ != 0) model.step(density);
-    const auto report = publisher->publish(model.views());
-    EXPECT_TRUE(report.ok()) << report.status().to_string();
+    must(publisher->publish(model.views()));
     return shipper->settle();
   }
 

@@ -6,7 +6,6 @@
 #include "base/file.h"
 #include "chain/names.h"
 #include "fleet.h"
-#include "test_files.h"
 
 namespace deltawire::testing {
 namespace {
@@ -46,30 +45,26 @@ TEST(Ship, EightReplicasHoldEveryVersionAndReadNothingOfItTwice) {
 
 TEST(Ship, TheChainIsTheOneThatAFolderHolds) {
   const TempFolder folder;
-  const auto disk = open_store((folder.path() / "chain").string(), {});
-  ASSERT_TRUE(disk.ok());
-  Trainer shipped(Trainer::quick(), {}, *disk);
+  const auto disk = must(open_store((folder.path() / "chain").string(), {}));
+  Trainer shipped(Trainer::quick(), {}, disk);
   FollowingReplica replica(joining(shipped.shipper->address()), shipped.model);
   ASSERT_TRUE(shipped.shipper->wait_for(1, kPatience).ok());
   for (int i = 0; i < 4; ++i) EXPECT_EQ(warnings(shipped.step()), "");
   ASSERT_TRUE(replica.wait_for_version(3));
-  const auto seen = join_ship(joining(shipped.shipper->address()));
-  ASSERT_TRUE(seen.ok()) << seen.status().to_string();
-  EXPECT_EQ(objects_of(**disk, "manifests/"), objects_of(**seen, "manifests/"));
-  const Chain here = Chain::open(*disk).value(), there = Chain::open(*seen).value();
+  const auto seen = must(join_ship(joining(shipped.shipper->address())));
+  EXPECT_EQ(objects_of(*disk, "manifests/"), objects_of(*seen, "manifests/"));
+  const Chain here = Chain::open(disk).value(), there = Chain::open(seen).value();
   EXPECT_EQ(here.run(), there.run());
   for (uint64_t version = 0; version < 4; ++version) {
     EXPECT_EQ(here.version(version)->digest, there.version(version)->digest);
   }
   Memory pulled(shipped.model);
-  auto by_disk = TensorReplica::open(*disk, pulled.tensors, {});
-  ASSERT_TRUE(by_disk.ok());
-  const auto report = by_disk->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->version, 3);
+  auto by_disk = must(TensorReplica::open(disk, pulled.tensors, {}));
+  const auto report = must(by_disk.pull());
+  EXPECT_EQ(report.version, 3);
   EXPECT_TRUE(pulled.is(shipped.model));
   EXPECT_TRUE(replica.memory.is(shipped.model));
-  EXPECT_EQ(replica.pulls().back().run, report->run);
+  EXPECT_EQ(replica.pulls().back().run, report.run);
 }
 
 TEST(Ship, ALateJoinerReadsWhatItMissedAndIsInTheNextGroup) {
@@ -110,15 +105,12 @@ TEST(Ship, OneThatMissedSeveralFindsThemMerged) {
   for (int i = 0; i < 600 && chain.added_hops(3, 3)->empty(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-  const auto store = join_ship(same);
-  ASSERT_TRUE(store.ok());
-  auto replica = TensorReplica::open(*store, kept.tensors, {});
-  ASSERT_TRUE(replica.ok());
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->from, 0);
-  EXPECT_EQ(report->version, 3);
-  EXPECT_EQ(report->num_hops, 1);
+  const auto store = must(join_ship(same));
+  auto replica = must(TensorReplica::open(store, kept.tensors, {}));
+  const auto report = must(replica.pull());
+  EXPECT_EQ(report.from, 0);
+  EXPECT_EQ(report.version, 3);
+  EXPECT_EQ(report.num_hops, 1);
   EXPECT_TRUE(kept.is(trainer.model));
 }
 
@@ -127,7 +119,7 @@ TEST(Ship, WrongSecretsAreRefusedAndSaySo) {
   JoinOptions how = joining(trainer.shipper->address());
   how.secret = "another";
   const auto store = join_ship(how);
-  EXPECT_EQ(store.status().code(), Code::kInvalidArgument) << store.status().to_string();
+  EXPECT_FAILS(store, kInvalidArgument) << store.status().to_string();
   how.secret.clear();
   EXPECT_FALSE(join_ship(how).ok());
 }
@@ -135,17 +127,16 @@ TEST(Ship, WrongSecretsAreRefusedAndSaySo) {
 TEST(Ship, NothingButHeartbeatsIsWritten) {
   Trainer trainer;
   trainer.step();
-  const auto store = join_ship(joining(trainer.shipper->address()));
-  ASSERT_TRUE(store.ok());
+  const auto store = must(join_ship(joining(trainer.shipper->address())));
   const auto before = objects_of(*trainer.inner, "");
   for (const char* name : {"manifests/0000000009.json", "run.json", "parts/x", "../up", "HEAD"}) {
-    EXPECT_FALSE((*store)->put(name, MemoryBody(std::string_view("x"))).ok()) << name;
-    EXPECT_FALSE((*store)->put_if_absent(name, MemoryBody(std::string_view("x"))).ok()) << name;
-    EXPECT_FALSE((*store)->remove(name).ok()) << name;
+    EXPECT_FALSE(store->put(name, MemoryBody(std::string_view("x"))).ok()) << name;
+    EXPECT_FALSE(store->put_if_absent(name, MemoryBody(std::string_view("x"))).ok()) << name;
+    EXPECT_FALSE(store->remove(name).ok()) << name;
   }
   EXPECT_EQ(objects_of(*trainer.inner, ""), before);
-  EXPECT_EQ((*store)->stat("nothing").status().code(), Code::kNotFound);
-  EXPECT_EQ((*store)->get("run.json", 3).status().code(), Code::kCorruption);
+  EXPECT_FAILS(store->stat("nothing"), kNotFound);
+  EXPECT_FAILS(store->get("run.json", 3), kCorruption);
 }
 
 TEST(Ship, CapsSmallerThanAPartChangeNothingButTheNumberOfBuckets) {
@@ -229,18 +220,15 @@ TEST(Ship, WithAStoreBehindAReplicaDoesWithoutThePublisher) {
   JoinOptions how = joining(trainer->shipper->address());
   how.behind = *disk;
   how.timeout_seconds = 2;
-  const auto store = join_ship(how);
-  ASSERT_TRUE(store.ok());
+  const auto store = must(join_ship(how));
   trainer->step();
   trainer->step();
   const Model model = trainer->model;
   trainer.reset();
   Memory memory(model);
-  auto replica = TensorReplica::open(*store, memory.tensors, {});
-  ASSERT_TRUE(replica.ok()) << replica.status().to_string();
-  const auto report = replica->pull();
-  ASSERT_TRUE(report.ok()) << report.status().to_string();
-  EXPECT_EQ(report->version, 1);
+  auto replica = must(TensorReplica::open(store, memory.tensors, {}));
+  const auto report = must(replica.pull());
+  EXPECT_EQ(report.version, 1);
   EXPECT_TRUE(memory.is(model));
 }
 
@@ -260,9 +248,8 @@ TEST(Ship, WithAStoreBehindAReplicaStartsWhileThePublisherIsAwayAndJoinsItLater)
   EXPECT_TRUE(replica.memory.is(model));
   ShipOptions again = Trainer::quick();
   again.address = address;
-  const auto shipper = Shipper::listen(*disk, again);
-  ASSERT_TRUE(shipper.ok()) << shipper.status().to_string();
-  EXPECT_TRUE((*shipper)->wait_for(1, kPatience).ok());
+  const auto shipper = must(Shipper::listen(*disk, again));
+  EXPECT_TRUE(shipper->wait_for(1, kPatience).ok());
 }
 
 TEST(Ship, WhatIsDamagedInTheStoreBehindComesFromThePublisher) {
@@ -270,9 +257,8 @@ TEST(Ship, WhatIsDamagedInTheStoreBehindComesFromThePublisher) {
   Trainer trainer;
   trainer.step();
   trainer.step();
-  const auto objects = trainer.inner->list("", "", 1000);
-  ASSERT_TRUE(objects.ok());
-  for (const ObjectInfo& info : *objects) {
+  const auto objects = must(trainer.inner->list("", "", 1000));
+  for (const ObjectInfo& info : objects) {
     std::string bytes = trainer.inner->get(info.name, uint64_t{1} << 30).value();
     if (attempt_folder(info.name)) bytes[bytes.size() / 2] ^= 1;
     ASSERT_TRUE(behind->put(info.name, MemoryBody(bytes)).ok());
@@ -294,7 +280,7 @@ TEST(Ship, OptionsThatCannotBeAreRefusedForGood) {
     EXPECT_TRUE(refused({.answer_seconds = seconds})) << seconds;
     JoinOptions how = joining("127.0.0.1:1");
     how.timeout_seconds = seconds;
-    EXPECT_EQ(join_ship(how).status().code(), Code::kInvalidArgument) << seconds;
+    EXPECT_FAILS(join_ship(how), kInvalidArgument) << seconds;
   }
   EXPECT_TRUE(refused({.backend = "pigeons"}));
 }
@@ -307,11 +293,9 @@ TEST(Ship, TheFirstLineOfAFileIsTheSecret) {
     return read_ship_secret(path);
   };
   for (const char* text : {"of two words", "of two words\n", "of two words\r\n# a note\n"}) {
-    const auto secret = read(text);
-    ASSERT_TRUE(secret.ok()) << text;
-    EXPECT_EQ(*secret, "of two words");
+    EXPECT_EQ(must(read(text)), "of two words");
   }
-  EXPECT_EQ(read("\nsecond").status().code(), Code::kInvalidArgument);
+  EXPECT_FAILS(read("\nsecond"), kInvalidArgument);
 }
 
 TEST(Ship, SignedChainsAreTrustedOrRefused) {

@@ -1,7 +1,5 @@
-// What a result may not be written to: found before any work, and nothing lost.
-#include "delta/output.h"
-
-#include <gtest/gtest.h>
+// What a result may not be written to, found before any work, and nothing lost. Inputs that another
+// process writes to, or cuts short, meanwhile: an error that names the file, and no output.
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -9,33 +7,32 @@
 #include <unistd.h>
 
 #include "checkpoints.h"
+#include "delta/output.h"
 #include "deltawire/delta.h"
 
 namespace deltawire::testing {
 namespace {
 
-namespace fs = std::filesystem;
-
 class OutputTest : public ::testing::Test {
  protected:
   TempFolder folder;
   fs::path at(const std::string& name) const { return folder.path() / name; }
+  const fs::path a = at("a.safetensors"), b = at("b.safetensors"), c = at("c.safetensors"),
+                 d = at("d.safetensors");
 
   void SetUp() override {
     std::vector<TestTensor> tensors = {make_tensor("w", DType::kBF16, {40, 30}, 1),
                                        make_tensor("v", DType::kF32, {10}, 2)};
-    write_checkpoint(at("a.safetensors"), tensors);
+    write_checkpoint(a, tensors);
     write_sharded(at("old"), tensors, 2);
     change(&tensors[0], 0.1, 3);
-    write_checkpoint(at("b.safetensors"), tensors);
+    write_checkpoint(b, tensors);
     write_sharded(at("new"), tensors, 2);
   }
   Status diff(const fs::path& a, const fs::path& b, const fs::path& out) {
     return diff_checkpoints(a, b, out, {}).status();
   }
-  Status diff_files(const fs::path& out) {
-    return diff(at("a.safetensors"), at("b.safetensors"), out);
-  }
+  Status diff_files(const fs::path& out) { return diff(a, b, out); }
   Status diff_folders(const fs::path& out) { return diff(at("old"), at("new"), out); }
   Status apply(const fs::path& delta, const fs::path& base, const fs::path& out) {
     return apply_delta(delta, base, out, {}).status();
@@ -43,16 +40,15 @@ class OutputTest : public ::testing::Test {
 };
 
 TEST_F(OutputTest, AnInputIsNeverTheOutputOfDiff) {
-  const std::string a = read_file(at("a.safetensors")), b = read_file(at("b.safetensors"));
-  fs::create_hard_link(at("a.safetensors"), at("hard.safetensors"));
+  const std::string old_a = read_file(a), old_b = read_file(b);
+  fs::create_hard_link(a, at("hard.safetensors"));
   fs::create_symlink("b.safetensors", at("soft.safetensors"));
   for (const char* name : {"a.safetensors", "b.safetensors", "hard.safetensors", "soft.safetensors",
                            "./a.safetensors", "old/../b.safetensors"}) {
-    EXPECT_TRUE(is_failure(diff_files(at(name)), Code::kInvalidArgument, name, "which is read"))
-        << name;
+    EXPECT_FAILS(diff_files(at(name)), kInvalidArgument, name, "which is read") << name;
   }
-  EXPECT_EQ(read_file(at("a.safetensors")), a);
-  EXPECT_EQ(read_file(at("b.safetensors")), b);
+  EXPECT_EQ(read_file(a), old_a);
+  EXPECT_EQ(read_file(b), old_b);
 }
 
 TEST_F(OutputTest, NothingIsPutIntoAnInputFolder) {
@@ -63,43 +59,40 @@ TEST_F(OutputTest, NothingIsPutIntoAnInputFolder) {
   for (const char* name :
        {"old", "new/", "old/a-00001.safetensors", "new/delta.safetensors", "new/delta",
         "new/inner/d.safetensors", "link/d.safetensors", "blob.safetensors"}) {
-    EXPECT_TRUE(is_failure(diff_folders(at(name)), Code::kInvalidArgument, "which is read"))
-        << name;
+    EXPECT_FAILS(diff_folders(at(name)), kInvalidArgument, "which is read") << name;
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(at("old")), {}), 4);
   EXPECT_TRUE(diff_folders(at("beside.safetensors")).ok());
 }
 
 TEST_F(OutputTest, ApplyLeavesItsDeltaAlone) {
-  ASSERT_TRUE(diff_files(at("d.safetensors")).ok());
+  ASSERT_TRUE(diff_files(d).ok());
   ASSERT_TRUE(diff_folders(at("parts")).ok());
-  const std::string delta = read_file(at("d.safetensors"));
-  EXPECT_TRUE(is_failure(apply(at("d.safetensors"), at("a.safetensors"), at("d.safetensors")),
-                         Code::kInvalidArgument, "d.safetensors: is", "which is read"));
-  EXPECT_EQ(read_file(at("d.safetensors")), delta);
-  EXPECT_TRUE(is_failure(apply(at("parts"), at("a.safetensors"), at("parts/new.safetensors")),
-                         Code::kInvalidArgument, "lies inside", "which is read"));
-  EXPECT_TRUE(is_failure(apply(at("parts"), at("old"), at("old/new")), Code::kInvalidArgument,
-                         "lies inside", "which is read"));
-  EXPECT_TRUE(is_failure(apply(at("parts"), at("old"), at("old")), Code::kInvalidArgument, "is",
-                         "which is read"));
+  const std::string delta = read_file(d);
+  EXPECT_FAILS(apply(d, a, d), kInvalidArgument, "d.safetensors: is", "which is read");
+  EXPECT_EQ(read_file(d), delta);
+  EXPECT_FAILS(apply(at("parts"), a, at("parts/new.safetensors")), kInvalidArgument, "lies inside",
+               "which is read");
+  EXPECT_FAILS(apply(at("parts"), at("old"), at("old/new")), kInvalidArgument, "lies inside",
+               "which is read");
+  EXPECT_FAILS(apply(at("parts"), at("old"), at("old")), kInvalidArgument, "is", "which is read");
 }
 
 TEST_F(OutputTest, AFileMayBePatchedInPlace) {
-  ASSERT_TRUE(diff_files(at("d.safetensors")).ok());
-  fs::permissions(at("a.safetensors"), fs::perms(0640));
-  ASSERT_TRUE(apply(at("d.safetensors"), at("a.safetensors"), at("a.safetensors")).ok());
-  EXPECT_EQ(read_file(at("a.safetensors")), read_file(at("b.safetensors")));
-  EXPECT_EQ(fs::status(at("a.safetensors")).permissions(), fs::perms(0640));
+  ASSERT_TRUE(diff_files(d).ok());
+  fs::permissions(a, fs::perms(0640));
+  ASSERT_TRUE(apply(d, a, a).ok());
+  EXPECT_EQ(read_file(a), read_file(b));
+  EXPECT_EQ(fs::status(a).permissions(), fs::perms(0640));
 }
 
 TEST_F(OutputTest, PermissionBitsOfAFolderAreKept) {
-  ASSERT_TRUE(diff_folders(at("d.safetensors")).ok());
+  ASSERT_TRUE(diff_folders(d).ok());
   fs::permissions(at("old"), fs::perms(0750));
   fs::permissions(at("old/a-00001.safetensors"), fs::perms(0444));
   fs::permissions(at("old/a-00002.safetensors"), fs::perms(0600));
   fs::permissions(at("old/config.json"), fs::perms(0640));
-  ASSERT_TRUE(apply(at("d.safetensors"), at("old"), at("out")).ok());
+  ASSERT_TRUE(apply(d, at("old"), at("out")).ok());
   const auto bits = [&](const char* name) { return fs::status(at(name)).permissions(); };
   EXPECT_EQ(bits("out"), fs::perms(0750));
   EXPECT_EQ(bits("out/a-00001.safetensors"), fs::perms(0444));
@@ -118,33 +111,29 @@ TEST_F(OutputTest, OnlyFilesAreReplacedByFiles) {
   ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   fs::create_directory(at("folder.safetensors"));
   fs::create_symlink("/dev/null", at("null.safetensors"));
-  EXPECT_TRUE(is_failure(diff_files(at("pipe.safetensors")), Code::kInvalidArgument, "is a pipe"));
-  EXPECT_TRUE(is_failure(diff_files(at("s.safetensors")), Code::kInvalidArgument, "is a socket"));
+  EXPECT_FAILS(diff_files(at("pipe.safetensors")), kInvalidArgument, "is a pipe");
+  EXPECT_FAILS(diff_files(at("s.safetensors")), kInvalidArgument, "is a socket");
   EXPECT_TRUE(
       is_failure(diff_files(at("folder.safetensors")), Code::kInvalidArgument, "is a folder"));
   EXPECT_TRUE(
       is_failure(diff_files(at("null.safetensors")), Code::kInvalidArgument, "is a device"));
-  EXPECT_TRUE(is_failure(diff_files("/dev/null"), Code::kInvalidArgument, "is a device"));
-  EXPECT_TRUE(is_failure(diff_files(""), Code::kInvalidArgument, "name is empty"));
+  EXPECT_FAILS(diff_files("/dev/null"), kInvalidArgument, "is a device");
+  EXPECT_FAILS(diff_files(""), kInvalidArgument, "name is empty");
   ::close(listener);
   EXPECT_TRUE(fs::is_fifo(at("pipe.safetensors")));
 }
 
 TEST_F(OutputTest, TheBaseDecidesWhetherApplyWritesAFileOrAFolder) {
-  ASSERT_TRUE(diff_files(at("d.safetensors")).ok());
+  ASSERT_TRUE(diff_files(d).ok());
   fs::create_directory(at("empty"));
-  EXPECT_TRUE(is_failure(apply(at("d.safetensors"), at("a.safetensors"), at("empty")),
-                         Code::kInvalidArgument, "is a folder", "the result is a file"));
-  EXPECT_TRUE(is_failure(apply(at("d.safetensors"), at("a.safetensors"), at("none/")),
-                         Code::kInvalidArgument, "names a folder"));
-  EXPECT_TRUE(is_failure(apply(at("d.safetensors"), at("old"), at("c.safetensors")),
-                         Code::kInvalidArgument, "is a folder, and so is the result"));
-  EXPECT_TRUE(is_failure(apply(at("d.safetensors"), at("old"), at("d.safetensors/")),
-                         Code::kInvalidArgument, "d.safetensors"));
+  EXPECT_FAILS(apply(d, a, at("empty")), kInvalidArgument, "is a folder", "the result is a file");
+  EXPECT_FAILS(apply(d, a, at("none/")), kInvalidArgument, "names a folder");
+  EXPECT_FAILS(apply(d, at("old"), c), kInvalidArgument, "is a folder, and so is the result");
+  EXPECT_FAILS(apply(d, at("old"), at("d.safetensors/")), kInvalidArgument, "d.safetensors");
   folder.put("file", "x");
-  EXPECT_TRUE(is_failure(apply(at("d.safetensors"), at("old"), at("file")), Code::kInvalidArgument,
-                         "is a file", "the result is a folder"));
-  EXPECT_TRUE(apply(at("d.safetensors"), at("old"), at("empty")).ok());
+  EXPECT_FAILS(apply(d, at("old"), at("file")), kInvalidArgument, "is a file",
+               "the result is a folder");
+  EXPECT_TRUE(apply(d, at("old"), at("empty")).ok());
   EXPECT_EQ(read_file(at("file")), "x");
 }
 
@@ -170,7 +159,7 @@ TEST_F(OutputTest, LinksAreFollowedAndStay) {
 }
 
 TEST_F(OutputTest, WhatAKilledRunLeftIsClearedAway) {
-  const std::string delta = at("d.safetensors").string();
+  const std::string delta = d.string();
   ASSERT_TRUE(diff_files(delta).ok());
   const size_t before = folder.num_files();
   const pid_t child = ::fork();
@@ -181,7 +170,7 @@ TEST_F(OutputTest, WhatAKilledRunLeftIsClearedAway) {
       if (done == total && folder.num_files() > before) ::raise(SIGKILL);
       return true;
     };
-    std::ignore = diff_checkpoints(at("a.safetensors"), at("b.safetensors"), delta, options);
+    std::ignore = diff_checkpoints(a, b, delta, options);
     ::_exit(1);
   }
   int status = 0;
@@ -191,6 +180,77 @@ TEST_F(OutputTest, WhatAKilledRunLeftIsClearedAway) {
   ASSERT_TRUE(diff_files(delta).ok());
   EXPECT_EQ(folder.num_files(), before);
 }
+
+enum class Meddling { kNone, kWrite, kCut };
+
+class ChangingInputsTest : public ::testing::TestWithParam<Meddling> {
+ protected:
+  TempFolder folder;
+  const fs::path before = folder.path() / "before.safetensors";
+  const fs::path after = folder.path() / "after.safetensors";
+  const fs::path delta = folder.path() / "delta.safetensors";
+  const fs::path out = folder.path() / "out.safetensors";
+
+  void SetUp() override {
+    std::vector<TestTensor> tensors = {make_tensor("a", DType::kBF16, {300, 512}, 1),
+                                       make_tensor("b", DType::kBF16, {300, 512}, 2)};
+    write_checkpoint(before, tensors);
+    for (TestTensor& tensor : tensors) change(&tensor, 0.1, 3);
+    tensors.push_back(make_tensor("new", DType::kBF16, {64, 64}, 4));
+    write_checkpoint(after, tensors);
+  }
+  // In the first wave's progress: everything is open, and not everything is done.
+  Progress meddle(const fs::path& path) {
+    return [path, done = false](uint64_t, uint64_t) mutable {
+      if (std::exchange(done, true) || GetParam() == Meddling::kNone) return true;
+      if (GetParam() == Meddling::kCut) {
+        fs::resize_file(path, 500);
+      } else {
+        overwrite(path, -10, "meddlesome");
+      }
+      return true;
+    };
+  }
+  ::testing::AssertionResult refused(const Status& status, const fs::path& path) {
+    if (GetParam() == Meddling::kNone) {
+      return status.ok() ? ::testing::AssertionSuccess()
+                         : ::testing::AssertionFailure() << status.to_string();
+    }
+    return is_failure(status, Code::kIo, path.string(), "changed while it was read");
+  }
+};
+
+TEST_P(ChangingInputsTest, Diff) {
+  for (const fs::path& path : {before, after}) {
+    SetUp();
+    EXPECT_TRUE(refused(
+        diff_checkpoints(before, after, delta, {.threads = 1, .progress = meddle(path)}).status(),
+        path));
+    EXPECT_EQ(fs::exists(delta), GetParam() == Meddling::kNone);
+  }
+}
+
+TEST_P(ChangingInputsTest, Apply) {
+  for (const fs::path& path : {before, delta}) {
+    SetUp();
+    ASSERT_TRUE(diff_checkpoints(before, after, delta, {}).ok());
+    EXPECT_TRUE(refused(
+        apply_delta(delta, before, out, {.threads = 1, .progress = meddle(path)}).status(), path));
+    EXPECT_EQ(fs::exists(out), GetParam() == Meddling::kNone);
+  }
+}
+
+TEST_P(ChangingInputsTest, Verify) {
+  for (const fs::path& path : {before, after}) {
+    SetUp();
+    EXPECT_TRUE(refused(
+        verify_checkpoints(before, after, {.threads = 1, .progress = meddle(path)}).status(),
+        path));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, ChangingInputsTest,
+                         ::testing::Values(Meddling::kNone, Meddling::kWrite, Meddling::kCut));
 
 }  // namespace
 }  // namespace deltawire::testing
