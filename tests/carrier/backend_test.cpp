@@ -8,8 +8,7 @@ namespace deltawire::testing {
 namespace {
 
 GroupOptions group_of(unsigned size, const char* secret = "s") {
-  GroupOptions options{.size = size, .secret = Secret(secret)};
-  return options;
+  return {.size = size, .secret = Secret(secret)};
 }
 
 std::shared_ptr<Backend> tcp() { return find_backend("tcp").value(); }
@@ -75,8 +74,7 @@ TEST(TcpBackend, TicketsThatAreWrong) {
   EXPECT_EQ(ticket.find('\n'), std::string::npos);
   EXPECT_FAILS(enter(ticket, 0, group_of(2)), kInvalidArgument);
   EXPECT_FAILS(enter(ticket, 2, group_of(2)), kInvalidArgument);
-  const Status size = enter(ticket, 1, group_of(3));
-  EXPECT_FAILS(size, kInvalidArgument, "for a group of 2, not of 3");
+  EXPECT_FAILS(enter(ticket, 1, group_of(3)), kInvalidArgument, "for a group of 2, not of 3");
   EXPECT_FAILS(enter(ticket, 1, group_of(2, "other")), kInvalidArgument, "secret");
   for (const char* words : {"", "{}", "nonsense", R"({"address":1,"token":"","size":2})",
                             R"({"address":"x","token":"","size":2})"}) {

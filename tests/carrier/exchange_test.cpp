@@ -203,7 +203,7 @@ struct ProcessGroup {
   template <class Body>
   ProcessGroup(unsigned size, const Body& body) {
     const auto backend = find_backend("tcp").value();
-    GroupOptions options{.size = size, .secret = Secret("s")};
+    const GroupOptions options{.size = size, .secret = Secret("s")};
     const auto gathering = backend->open(options, kPatient).value();
     for (unsigned rank = 1; rank < size; ++rank) {
       children.emplace_back([&] {

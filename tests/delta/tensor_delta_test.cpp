@@ -43,11 +43,6 @@ std::vector<LiveTensor> host(State* state) {
   return out;
 }
 
-bool same(const State& a, const State& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](const TestTensor& x, const TestTensor& y) { return x.bytes == y.bytes; });
-}
-
 TensorDelta diffed(const State& before, const State& after, const DiffOptions& options = {}) {
   return must(TensorDelta::diff(views(before), views(after), options));
 }
@@ -72,7 +67,7 @@ TEST(TensorDelta, LeadsFromOldToNew) {
     EXPECT_EQ(delta.target(), state_of(after));
     State state = before;
     const auto report = must(delta.apply(host(&state), {threads, {}}));
-    EXPECT_TRUE(same(state, after));
+    EXPECT_EQ(state, after);
     EXPECT_EQ(report.num_tensors, 4u);
     EXPECT_EQ(report.num_patched, 2u);
     EXPECT_EQ(report.target, state_of(after));
@@ -97,7 +92,7 @@ TEST(TensorDelta, ComesBackFromDisk) {
   const auto delta = must(TensorDelta::open(folder.path() / "parts"));
   State state = before;
   ASSERT_TRUE(delta.apply(host(&state), {}).ok());
-  EXPECT_TRUE(same(state, after));
+  EXPECT_EQ(state, after);
 }
 
 TEST(TensorDelta, AppliesBoxes) {
@@ -123,7 +118,7 @@ TEST(TensorDelta, AppliesBoxes) {
   ASSERT_TRUE(write_part(path, changes, state_of(before), state_of(after), {}).ok());
   State state = before;
   must(TensorDelta::open(path)->apply(host(&state), {}));
-  EXPECT_TRUE(same(state, after));
+  EXPECT_EQ(state, after);
 }
 
 TEST(TensorDelta, RefusesAnotherBaseAndWritesNothing) {
@@ -134,7 +129,7 @@ TEST(TensorDelta, RefusesAnotherBaseAndWritesNothing) {
     other[touched].bytes[5] ^= 1;
     const State kept = other;
     EXPECT_FAILS(delta.apply(host(&other), {}), kBaseMismatch);
-    EXPECT_TRUE(same(other, kept));
+    EXPECT_EQ(other, kept);
   }
   State fewer = before;
   fewer.pop_back();
@@ -150,7 +145,7 @@ TEST(TensorDelta, WritesNothingWhenItIsCancelled) {
     const Progress progress = [&](uint64_t, uint64_t) { return ++asked < stop; };
     EXPECT_FAILS(delta.apply(host(&state), {1, progress}), kCancelled);
     EXPECT_EQ(asked, stop);
-    EXPECT_TRUE(same(state, before));
+    EXPECT_EQ(state, before);
   }
 }
 
@@ -166,7 +161,7 @@ TEST(TensorDelta, CarriesTensorsThatComeAndGoButDoesNotMakeThem) {
     State state = more;
     EXPECT_TRUE(
         is_failure(delta->apply(host(&state), {}).status(), Code::kInvalidArgument, "\"z\""));
-    EXPECT_TRUE(same(state, more));
+    EXPECT_EQ(state, more);
   }
 }
 
@@ -230,15 +225,6 @@ class VersionPartsTest : public ::testing::Test {
 
   std::filesystem::path at(const std::string& name) const { return folder_.path() / name; }
 
-  Digest base_state() const {
-    std::vector<TensorState> states;
-    for (const TestTensor& tensor : before_) {
-      states.push_back(
-          {tensor.name, tensor.dtype, tensor.shape, digest_of(DigestKind::kSum128, tensor.bytes)});
-    }
-    return state_digest(states);
-  }
-
   void write(size_t tensor, const std::string& name, const Digest& base) const {
     const TestTensor &before = before_[tensor], &after = after_[tensor];
     must(write_part(at(name),
@@ -251,8 +237,8 @@ class VersionPartsTest : public ::testing::Test {
 };
 
 TEST_F(VersionPartsTest, LeaveTheirTargetOpen) {
-  write(0, "0.safetensors", base_state());
-  write(1, "1.safetensors", base_state());
+  write(0, "0.safetensors", state_of(before_));
+  write(1, "1.safetensors", state_of(before_));
   const auto delta =
       must(open_delta_parts({{at("1.safetensors"), "parts/1"}, {at("0.safetensors"), "parts/0"}}));
   EXPECT_FALSE(delta.info.has_target());
@@ -262,7 +248,7 @@ TEST_F(VersionPartsTest, LeaveTheirTargetOpen) {
 }
 
 TEST_F(VersionPartsTest, OfTwoBasesDoNotMix) {
-  write(0, "0.safetensors", base_state());
+  write(0, "0.safetensors", state_of(before_));
   write(1, "1.safetensors", digest_of(DigestKind::kXxh3_128, {}));
   EXPECT_FAILS(
       open_delta_parts({{at("0.safetensors"), "parts/0"}, {at("1.safetensors"), "parts/1"}}),
@@ -270,7 +256,7 @@ TEST_F(VersionPartsTest, OfTwoBasesDoNotMix) {
 }
 
 TEST_F(VersionPartsTest, MayNotCoverATensorTwice) {
-  write(0, "0.safetensors", base_state());
+  write(0, "0.safetensors", state_of(before_));
   EXPECT_FAILS(
       open_delta_parts({{at("0.safetensors"), "parts/0"}, {at("0.safetensors"), "parts/1"}}),
       kCorruption, "covers too");
@@ -281,7 +267,7 @@ TEST_F(VersionPartsTest, OneAloneCanBeApplied) {
   after_[1] = before_[1];
   write_checkpoint(at("old.safetensors"), before_);
   write_checkpoint(at("new.safetensors"), after_);
-  write(0, "0.safetensors", base_state());
+  write(0, "0.safetensors", state_of(before_));
   must(apply_delta(at("0.safetensors"), at("old.safetensors"), at("out.safetensors"), {}));
   EXPECT_EQ(read_file(at("out.safetensors")), read_file(at("new.safetensors")));
 }

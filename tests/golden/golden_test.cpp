@@ -69,20 +69,19 @@ std::vector<TestTensor> state(int version) {
 class GoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenTest, StillAppliesAndStillComesOut) {
-  const std::string codec = GetParam();
   const fs::path golden = kFolder / (GetParam() + ".safetensors");
   TempFolder folder;
-  testing::write_checkpoint(folder.path() / "a.safetensors", state(0));
-  testing::write_checkpoint(folder.path() / "b.safetensors", state(1));
-  const auto made = folder.path() / "d.safetensors";
-  must(diff_checkpoints(folder.path() / "a.safetensors", folder.path() / "b.safetensors", made,
-                        {.codec = codec}));
+  const fs::path a = folder.path() / "a.safetensors", b = folder.path() / "b.safetensors",
+                 c = folder.path() / "c.safetensors", made = folder.path() / "d.safetensors";
+  write_checkpoint(a, state(0));
+  write_checkpoint(b, state(1));
+  must(diff_checkpoints(a, b, made, {.codec = GetParam()}));
   if (blessing()) {
     fs::create_directories(kFolder);
     fs::copy_file(made, golden, fs::copy_options::overwrite_existing);
   }
-  must(apply_delta(golden, folder.path() / "a.safetensors", folder.path() / "c.safetensors", {}));
-  EXPECT_EQ(read_file(folder.path() / "c.safetensors"), read_file(folder.path() / "b.safetensors"));
+  must(apply_delta(golden, a, c, {}));
+  EXPECT_EQ(read_file(c), read_file(b));
   EXPECT_EQ(read_file(made), read_file(golden));
 }
 
@@ -97,8 +96,9 @@ INSTANTIATE_TEST_SUITE_P(EveryCodec, GoldenTest,
 // ---- bad files: each defect by name
 
 struct Bad {
+  const char* name;
   Code code;
-  std::string phrase;
+  const char* phrase;
   std::function<std::string()> make;  // the file, when blessing
 };
 
@@ -106,7 +106,7 @@ struct Bad {
 // again.
 std::string forged(
     const std::string& codec,
-    const std::function<void(std::vector<EntryRecord>*, std::vector<std::string>*)>& forge) {
+    const std::function<void(std::vector<EntryRecord>&, std::vector<std::string>&)>& forge) {
   const std::string good = read_file(kFolder / (codec + ".safetensors"));
   auto part = parse_part(as_bytes(good));
   std::vector<EntryRecord> records;
@@ -115,7 +115,7 @@ std::string forged(
     records.push_back({view.entry, 0, {}});
     payloads.emplace_back(view.payload.begin(), view.payload.end());
   }
-  forge(&records, &payloads);
+  forge(records, payloads);
   for (size_t i = 0; i < records.size(); ++i) {
     records[i].payload_bytes = payloads[i].size();
     records[i].payload_digest = digest_of(DigestKind::kXxh3_128, as_bytes(payloads[i]));
@@ -129,91 +129,74 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text.replace(text.find(from), from.size(), to);
 }
 
-const std::map<std::string, Bad>& bad_files() {
-  using Records = std::vector<EntryRecord>*;
-  using Payloads = std::vector<std::string>*;
+std::vector<Bad> bad_files() {
+  using Records = std::vector<EntryRecord>&;
+  using Payloads = std::vector<std::string>&;
   const auto good = [](const std::string& codec) {
     return read_file(kFolder / (codec + ".safetensors"));
   };
-  static const std::map<std::string, Bad> kBad = {
-      {"truncated",
-       {Code::kCorruption, "past the data",
-        [=] { return good("tight").substr(0, good("tight").size() - 5); }}},
-      {"flipped-bit",
-       {Code::kCorruption, "checksum of the part",
-        [=] {
-          std::string file = good("tight");
-          file[file.size() - 9] ^= 0x10;
-          return file;
-        }}},
-      {"future-format",
-       {Code::kUnsupported, "delta/9",
-        [=] { return replaced(good("gaps"), "delta/1", "delta/9"); }}},
-      {"unknown-digest",
-       {Code::kUnsupported, "digest \"sum129\"",
-        [=] { return replaced(good("gaps"), "sum128", "sum129"); }}},
-      {"unknown-codec",
-       {Code::kCorruption, "checksum",
-        [=] { return replaced(good("gaps"), "gaps I64", "gaqs I64"); }}},
-      {"too-many-changes",
-       {Code::kCorruption, "expected at most",
-        [=] {
-          return forged("gaps", [](Records r, Payloads) { (*r)[0].entry.num_changed = 1000000; });
-        }}},
-      {"gap-out-of-range",
-       {Code::kCorruption, "gap of change 0",
-        [=] {
-          return forged("gaps",
-                        [](Records, Payloads p) { (*p)[0][2] = '\xff', (*p)[0][3] = '\xff'; });
-        }}},
-      {"forged-count",
-       {Code::kCorruption, "expected",
-        [=] { return forged("gaps", [](Records, Payloads p) { (*p)[0][1] = '\x7f'; }); }}},
-      {"trailing-bytes",
-       {Code::kCorruption, "expected",
-        [=] { return forged("gaps", [](Records, Payloads p) { (*p)[0] += "x"; }); }}},
-      {"tight-block-size",
-       {Code::kCorruption, "block size",
-        [=] { return forged("tight", [](Records, Payloads p) { (*p)[2][0] = 0x7f; }); }}},
-      {"tight-state",
-       {Code::kCorruption, "coder state",
-        [=] {
-          return forged("tight", [](Records, Payloads p) {
-            std::memset((*p)[2].data() + (*p)[2].size() - 8, 0, 8);
-          });
-        }}},
-      {"tight-directory",
-       {Code::kCorruption, "directory",
-        [=] { return forged("tight", [](Records, Payloads p) { (*p)[2] += "zz"; }); }}},
-      {"wrong-result",
-       {Code::kCorruption, "after the patch",
-        [=] { return forged("raw", [](Records, Payloads p) { (*p)[1][5] ^= 1; }); }}},
-      {"raw-size",
-       {Code::kCorruption, "raw payload",
-        [=] { return forged("raw", [](Records, Payloads p) { (*p)[0].pop_back(); }); }}},
-      {"same-tensor-twice",
-       {Code::kCorruption, "covers too",
-        [=] {
-          return forged(
-              "gaps", [](Records r, Payloads p) { r->push_back((*r)[0]), p->push_back((*p)[0]); });
-        }}},
+  return {
+      {"truncated", Code::kCorruption, "past the data",
+       [=] { return good("tight").substr(0, good("tight").size() - 5); }},
+      {"flipped-bit", Code::kCorruption, "checksum of the part",
+       [=] {
+         std::string file = good("tight");
+         file[file.size() - 9] ^= 0x10;
+         return file;
+       }},
+      {"future-format", Code::kUnsupported, "delta/9",
+       [=] { return replaced(good("gaps"), "delta/1", "delta/9"); }},
+      {"unknown-digest", Code::kUnsupported, "digest \"sum129\"",
+       [=] { return replaced(good("gaps"), "sum128", "sum129"); }},
+      {"unknown-codec", Code::kCorruption, "checksum",
+       [=] { return replaced(good("gaps"), "gaps I64", "gaqs I64"); }},
+      {"too-many-changes", Code::kCorruption, "expected at most",
+       [=] {
+         return forged("gaps", [](Records r, Payloads) { r[0].entry.num_changed = 1000000; });
+       }},
+      {"gap-out-of-range", Code::kCorruption, "gap of change 0",
+       [=] {
+         return forged("gaps", [](Records, Payloads p) { p[0][2] = '\xff', p[0][3] = '\xff'; });
+       }},
+      {"forged-count", Code::kCorruption, "expected",
+       [=] { return forged("gaps", [](Records, Payloads p) { p[0][1] = '\x7f'; }); }},
+      {"trailing-bytes", Code::kCorruption, "expected",
+       [=] { return forged("gaps", [](Records, Payloads p) { p[0] += "x"; }); }},
+      {"tight-block-size", Code::kCorruption, "block size",
+       [=] { return forged("tight", [](Records, Payloads p) { p[2][0] = 0x7f; }); }},
+      {"tight-state", Code::kCorruption, "coder state",
+       [=] {
+         return forged("tight", [](Records, Payloads p) {
+           std::memset(p[2].data() + p[2].size() - 8, 0, 8);
+         });
+       }},
+      {"tight-directory", Code::kCorruption, "directory",
+       [=] { return forged("tight", [](Records, Payloads p) { p[2] += "zz"; }); }},
+      {"wrong-result", Code::kCorruption, "after the patch",
+       [=] { return forged("raw", [](Records, Payloads p) { p[1][5] ^= 1; }); }},
+      {"raw-size", Code::kCorruption, "raw payload",
+       [=] { return forged("raw", [](Records, Payloads p) { p[0].pop_back(); }); }},
+      {"same-tensor-twice", Code::kCorruption, "covers too",
+       [=] {
+         return forged("gaps", [](Records r, Payloads p) { r.push_back(r[0]), p.push_back(p[0]); });
+       }},
   };
-  return kBad;
 }
 
 TEST(GoldenBadFiles, StillGiveTheirNamedError) {
   TempFolder folder;
-  testing::write_checkpoint(folder.path() / "a.safetensors", state(0));
-  for (const auto& [name, bad] : bad_files()) {
+  const fs::path a = folder.path() / "a.safetensors", c = folder.path() / "c.safetensors";
+  write_checkpoint(a, state(0));
+  for (const Bad& bad : bad_files()) {
+    const std::string name = bad.name;
     const fs::path path = kFolder / "bad" / (name + ".safetensors");
     if (blessing()) {
       fs::create_directories(path.parent_path());
       std::ofstream(path, std::ios::binary) << bad.make();
     }
-    const auto result =
-        apply_delta(path, folder.path() / "a.safetensors", folder.path() / "c.safetensors", {});
+    const auto result = apply_delta(path, a, c, {});
     EXPECT_TRUE(is_failure(result.status(), bad.code, name + ".safetensors", bad.phrase)) << name;
-    EXPECT_FALSE(fs::exists(folder.path() / "c.safetensors")) << name;
+    EXPECT_FALSE(fs::exists(c)) << name;
     EXPECT_EQ(folder.num_files(), 1) << name;
   }
 }

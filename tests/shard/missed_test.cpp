@@ -10,10 +10,7 @@ Cluster two_to_three(ShardOptions options = {}) {
                  options);
 }
 
-ShardOptions keeping(uint64_t history_bytes) {
-  ShardOptions options{.history_bytes = history_bytes};
-  return options;
-}
+ShardOptions keeping(uint64_t history_bytes) { return {.history_bytes = history_bytes}; }
 
 constexpr uint64_t kPlenty = uint64_t{1} << 30;
 

@@ -73,9 +73,8 @@ class ShipAhead : public ::testing::Test {
     }
   }
   TensorReplica open(Memory* memory) {
-    TensorReplicaOptions options;
-    options.limits.threads = 2;
-    TensorReplica replica = TensorReplica::open(store, memory->tensors, options).value();
+    TensorReplica replica =
+        must(TensorReplica::open(store, memory->tensors, {.limits = {.threads = 2}}));
     EXPECT_TRUE(replica.pull().ok());
     return replica;
   }
@@ -109,9 +108,7 @@ TEST_F(ShipAhead, TensorsAreDecodedBeforeTheCommitAndWrittenAfterIt) {
 
 TEST_F(ShipAhead, AFolderIsPatchedWithWhatWasDecodedBefore) {
   const TempFolder folder;
-  ReplicaOptions options;
-  options.limits.threads = 2;
-  Replica replica = Replica::open(store, folder.path() / "ckpt", options).value();
+  Replica replica = must(Replica::open(store, folder.path() / "ckpt", {.limits = {.threads = 2}}));
   ASSERT_TRUE(replica.pull().ok());
   send_ahead(&replica);
   let_commit();

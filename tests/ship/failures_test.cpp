@@ -67,9 +67,8 @@ struct TrickyFleet {
     how.backend = "tricky";
     trainer.emplace(how);
     for (int i = 0; i < 3; ++i) {
-      JoinOptions joins = joining(trainer->shipper->address());
-      joins.name = "replica-" + std::to_string(i);
-      replicas.emplace_back(joins, trainer->model);
+      replicas.emplace_back(joining(trainer->shipper->address(), "replica-" + std::to_string(i)),
+                            trainer->model);
     }
     EXPECT_TRUE(trainer->shipper->wait_for(3, kPatience).ok());
   }
@@ -132,12 +131,10 @@ TEST(ShipFailures, AVersionWhoseAnswerWasLostIsShippedAllTheSame) {
 class AbsentMember {
  public:
   explicit AbsentMember(const std::string& hub) {
-    MemberOptions options;
-    options.hub = hub;
-    options.secret = Secret("between us");
-    options.name = "absent";
-    options.hello = Message::of({{"ship", kShipProtocol}}).serialise();
-    member_ = Member::join(options).value();
+    member_ = must(Member::join({.hub = hub,
+                                 .secret = Secret("between us"),
+                                 .name = "absent",
+                                 .hello = Message::of({{"ship", kShipProtocol}}).serialise()}));
     tell({{"follow", uint64_t{512} << 20}});
     thread_ = std::thread([this] { run(); });
   }
@@ -176,9 +173,7 @@ class AbsentMember {
 };
 
 TEST(ShipAbsent, WhoSaysThatItEnteredAndDidNotIsAskedTwiceAndNotAgain) {
-  ShipOptions how = Trainer::quick();
-  how.timeout_seconds = 3;
-  Trainer trainer(how);
+  Trainer trainer(Trainer::quick(3));
   FollowingReplica replica(joining(trainer.shipper->address()), trainer.model);
   AbsentMember absent(trainer.shipper->address());
   ASSERT_TRUE(trainer.shipper->wait_for(2, kPatience).ok());
@@ -208,9 +203,7 @@ class StuckStore final : public ForwardingStore {
 
 TEST(ShipAbsent, WhoseQuestionTakesLongIsInTheGroupAllTheSame) {
   const auto store = std::make_shared<StuckStore>();
-  ShipOptions how = Trainer::quick();
-  how.timeout_seconds = 3;
-  Trainer trainer(how, {}, store);
+  Trainer trainer(Trainer::quick(3), {}, store);
   AbsentMember member(trainer.shipper->address());
   ASSERT_TRUE(trainer.shipper->wait_for(1, kPatience).ok());
   member.ask_for("stuck");
@@ -229,8 +222,7 @@ TEST(ShipAbsent, AHeartbeatOfOneThatHasLeftDoesNoHarm) {
     ASSERT_TRUE(trainer.shipper->wait_for(1, kPatience).ok());
     member.ask_for("stuck");
     store->asked.wait();
-    Heartbeat beat;
-    beat.name = "absent";
+    const Heartbeat beat{.name = "absent"};
     member.put(heartbeat_object(beat.name), serialise_heartbeat(beat));
     member.say_nonsense();
   }
@@ -244,13 +236,10 @@ TEST(ShipAbsent, AHeartbeatOfOneThatHasLeftDoesNoHarm) {
 
 // It holds a later number, of a run that was published at this address before.
 TEST(ShipAbsent, AReplicaOfAnotherRunDoesNotHoldTheVersion) {
-  ShipOptions how = Trainer::quick();
-  how.timeout_seconds = 1;
-  Trainer trainer(how);
+  Trainer trainer(Trainer::quick(1));
   AbsentMember member(trainer.shipper->address());
   ASSERT_TRUE(trainer.shipper->wait_for(1, kPatience).ok());
-  Heartbeat beat;
-  beat.name = "stranger";
+  Heartbeat beat{.name = "stranger"};
   beat.held = Identity{std::string(32, 'f'), 9, std::string(64, 'f')};
   member.put(heartbeat_object(beat.name), serialise_heartbeat(beat));
   const ShipReport report = trainer.step();
@@ -263,9 +252,7 @@ TEST(ShipAbsent, WhoLeavesBetweenTwoVersionsIsNamedInTheNextAndNotAgain) {
   Trainer trainer;
   FollowingReplica replica(joining(trainer.shipper->address()), trainer.model);
   {
-    JoinOptions how = joining(trainer.shipper->address());
-    how.name = "leaver";
-    FollowingReplica leaver(how, trainer.model);
+    FollowingReplica leaver(joining(trainer.shipper->address(), "leaver"), trainer.model);
     ASSERT_TRUE(trainer.shipper->wait_for(2, kPatience).ok());
     EXPECT_TRUE(trainer.step().warnings.empty());
   }
@@ -297,9 +284,7 @@ TEST(ShipAbsent, WhoTakesLittleAtOnceIsToldAndReads) {
   small.buffer_bytes = 4096;
   small.name = "small";
   FollowingReplica reads(small, trainer.model);
-  JoinOptions large = joining(trainer.shipper->address());
-  large.name = "large";
-  FollowingReplica sent(large, trainer.model);
+  FollowingReplica sent(joining(trainer.shipper->address(), "large"), trainer.model);
   ASSERT_TRUE(trainer.shipper->wait_for(2, kPatience).ok());
   for (uint64_t version = 0; version < 3; ++version) {
     const ShipReport report = trainer.step();

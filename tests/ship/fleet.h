@@ -17,23 +17,17 @@ inline constexpr double kPatience = 60;  // no test waits so long for anything b
 // Publishes steps of a model to a store that is shipped.
 class Trainer {
  public:
-  explicit Trainer(ShipOptions how = quick(), PublishOptions publish = {},
+  explicit Trainer(ShipOptions how = quick(20), PublishOptions publish = {},
                    std::shared_ptr<Store> store = std::make_shared<MemoryStore>("trainer"))
       : inner(std::move(store)), model(Model::make(40)) {
-    auto made = Shipper::listen(inner, std::move(how));
-    if (!made.ok()) throw std::runtime_error(made.status().to_string());
-    shipper = *made;
+    shipper = must(Shipper::listen(inner, std::move(how)));
     publish.limits.threads = 2;
-    auto opened = Publisher::open(shipper->store(), publish);
-    if (!opened.ok()) throw std::runtime_error(opened.status().to_string());
-    publisher.emplace(std::move(*opened));
+    publisher.emplace(must(Publisher::open(shipper->store(), publish)));
   }
 
-  static ShipOptions quick() {
-    ShipOptions options;
-    options.secret = "between us";
-    options.timeout_seconds = 20;
-    options.answer_seconds = 20;
+  static ShipOptions quick(double timeout_seconds = 20) {
+    ShipOptions options{
+        .secret = "between us", .timeout_seconds = timeout_seconds, .answer_seconds = 20};
     options.merge_after = 0;
     return options;
   }
@@ -52,11 +46,12 @@ class Trainer {
   uint64_t published = 0;
 };
 
-inline JoinOptions joining(const std::string& address) {
+inline JoinOptions joining(const std::string& address, const std::string& name = {}) {
   JoinOptions options;
   options.hub = address;
   options.secret = "between us";
   options.timeout_seconds = 20;
+  if (!name.empty()) options.name = name;
   return options;
 }
 

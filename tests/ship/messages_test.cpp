@@ -209,9 +209,6 @@ std::string text_of(const HeldObjects& held, const char* name) {
 
 class HeldObjectsTest : public ::testing::Test {
  protected:
-  HeldObjects make(uint64_t memory, uint64_t scratch = UINT64_MAX) {
-    return HeldObjects({memory, folder_.path(), scratch});
-  }
   TempFolder folder_;
 };
 

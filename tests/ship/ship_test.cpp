@@ -20,9 +20,8 @@ TEST(Ship, EightReplicasHoldEveryVersionAndReadNothingOfItTwice) {
   Trainer trainer;
   std::deque<FollowingReplica> replicas;
   for (int i = 0; i < 8; ++i) {
-    JoinOptions how = joining(trainer.shipper->address());
-    how.name = "replica-" + std::to_string(i);
-    replicas.emplace_back(how, trainer.model);
+    replicas.emplace_back(joining(trainer.shipper->address(), "replica-" + std::to_string(i)),
+                          trainer.model);
   }
   ASSERT_TRUE(trainer.shipper->wait_for(8, kPatience).ok());
   for (uint64_t version = 0; version < 5; ++version) {
@@ -86,11 +85,8 @@ TEST(Ship, ALateJoinerReadsWhatItMissedAndIsInTheNextGroup) {
 TEST(Ship, OneThatMissedSeveralFindsThemMerged) {
   ShipOptions how = Trainer::quick();
   how.merge_after = 3;
-  PublishOptions publish;
-  publish.codec = "gaps";
-  Trainer trainer(how, publish);
-  JoinOptions same = joining(trainer.shipper->address());
-  same.name = "comes and goes";
+  Trainer trainer(how, {.codec = "gaps"});
+  JoinOptions same = joining(trainer.shipper->address(), "comes and goes");
   Memory kept(trainer.model);
   {
     FollowingReplica replica(same, trainer.model);
@@ -324,9 +320,7 @@ TEST(Ship, WhatIsNotKeptIsCollectedAndReplicasStillFollow) {
   ShipOptions how = Trainer::quick();
   how.keep_versions = 3;
   how.keep_grace_seconds = 0;
-  PublishOptions publish;
-  publish.anchors = Anchors{.every = 4};
-  Trainer trainer(how, publish);
+  Trainer trainer(how, {.anchors = Anchors{.every = 4}});
   FollowingReplica replica(joining(trainer.shipper->address()), trainer.model);
   ASSERT_TRUE(trainer.shipper->wait_for(1, kPatience).ok());
   for (uint64_t version = 0; version < 30; ++version) {
