@@ -19,7 +19,7 @@ constexpr Typed kTyped[] = {
     {"is the store mounted?", "--new-run"},
     {"set accept_loss", "deltawire publish --accept-loss"},
     {"set schema_change", "--schema-change"},
-    {"its secret is another one",
+    {"the shared secret does not match",
      "--secret-file FILE, the file that publish has as --ship-secret-file"},
     {"is another record than the source's", "--verify"},
     {"import from version", "--from VERSION"},

@@ -47,7 +47,7 @@ def expect(store: Path, version: int, step: int) -> None:
 
 
 def join(rank: Rank, folder: Path, name: str, seconds: float = 120) -> None:
-    """A gloo group; `name` is another one for every group."""
+    """A gloo group; each group has its own `name`."""
     torch.set_num_threads(1)
     meeting = dist.FileStore(str(folder / f"meeting-{name}"), SIZE)
     dist.init_process_group("gloo", store=meeting, rank=rank.rank, world_size=SIZE, timeout=timedelta(seconds=seconds))

@@ -48,7 +48,7 @@ constexpr NextStep kSteps[] = {
     {"is the store mounted?", "mount it and repeat; or begin a new run there"},
 
     // Ships and mirrors.
-    {"its secret is another one", "use the secret that the publisher has"},
+    {"the shared secret does not match", "use the secret that the publisher has"},
     {"only the publisher writes", "publish to the publisher's own STORE; ship:// is for replicas"},
     {"have different histories", "find out who rewrote SOURCE; then mirror it into an empty DEST"},
     {"is another record than the source's", "mirror once with verification, which copies it again"},

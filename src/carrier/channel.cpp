@@ -152,7 +152,7 @@ Status Channel::tell(std::string_view message, const Deadline& deadline) {
   std::unique_lock lock(mutex_);
   const auto blocked = [&](const auto& condition) -> Status {
     while (why_ended_.ok() && condition()) {
-      if (deadline.over()) return late(" takes no message in time");
+      if (deadline.over()) return late(": timed out sending a message");
       if (stop_requested()) return cancelled("stopped");
       wait_on(changed_, lock, deadline);
     }
@@ -180,7 +180,7 @@ Result<std::string> Channel::hear(const Deadline& deadline) {
       return message;
     }
     if (!why_ended_.ok()) return Status(why_ended_).at(options_.place);
-    if (deadline.over()) return late(" says nothing in time");
+    if (deadline.over()) return late(": timed out waiting for a message");
     if (stop_requested()) return cancelled("stopped");
     wait_on(changed_, lock, deadline);
   }

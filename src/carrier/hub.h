@@ -78,7 +78,7 @@ class Member {
 
   virtual uint64_t id() const noexcept = 0;
   virtual Status tell(std::string_view message, double timeout_seconds) = 0;
-  // Unavailable when the hub is gone (lost() is true then) or says nothing in time (it is not).
+  // Unavailable when the hub is gone (lost() is true then) or does not answer in time (it is not).
   // Cancelled, with its reason, when it dismissed this member.
   virtual Result<std::string> hear(double timeout_seconds) = 0;
   virtual bool lost() const noexcept = 0;

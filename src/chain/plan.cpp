@@ -44,7 +44,7 @@ class Planner {
         return finish({{start_, {}, records_.point_of(target_number_)}});
       }
     }
-    DW_RETURN_IF_ERROR(look_around());
+    DW_RETURN_IF_ERROR(read_what_is_near());
     return search();
   }
 
@@ -66,7 +66,7 @@ class Planner {
 
   // What one round of requests can tell: the held version and the hops after it, or after the
   // newest anchor that the target knows of.
-  Status look_around() {
+  Status read_what_is_near() {
     const Manifest& m = target_.manifest;
     oldest_anchor_ = m.anchor;
     const PlanLink& own = records_.link(target_number_);

@@ -54,7 +54,7 @@ Status check_offsets(const ExchangeList& list, size_t begin, size_t end) {
                               "; offsets must ascend");
     }
   }
-  return internal_error("offsets are wrong and right");
+  return internal_error("offsets were refused by one check and accepted by another");
 }
 
 // A list on its way through memory.

@@ -129,7 +129,7 @@ void Publisher::Impl::add_anchor_if_due(Tensors tensors, const Draft& draft,
   if (bytes.ok()) {
     anchor = {manifest.version, *bytes, manifest.chain_bytes};
   } else {
-    report->warnings.push_back("the version could not be stored whole too, as is due: " +
+    report->warnings.push_back("an anchor is due but could not be written: " +
                                bytes.status().to_string());
   }
 }

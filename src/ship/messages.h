@@ -28,7 +28,7 @@ class Message {
       : head_(std::move(head)), body_(std::move(body)) {}
 
   static Message of(nlohmann::json head) { return Message(std::move(head)); }
-  // Corruption for what is no message.
+  // Corruption for a malformed message.
   static Result<Message> parse(std::string_view bytes);
   std::string serialise() const;
 

@@ -167,10 +167,10 @@ class ShipperOnHub final : public Shipper, public std::enable_shared_from_this<S
       Result<std::string> heard = hub_->hear(member.id, kListenSeconds);
       if (heard.ok()) {
         if (take(member.id, *heard, &asks)) continue;
-        hub_->dismiss(member.id, "sent what is no message");
+        hub_->dismiss(member.id, "sent a malformed message");
         gone = true;
         asks.finish();
-        roster_.left(member.id, "sent what is no message");
+        roster_.left(member.id, "sent a malformed message");
         break;
       }
       if (is_present(member.id)) continue;

@@ -48,7 +48,7 @@ class World:
     def wait(self, done, what):
         end = time.monotonic() + PATIENCE
         while not done():
-            assert time.monotonic() < end, f"in vain: {what}"
+            assert time.monotonic() < end, f"timed out: {what}"
             time.sleep(0.01)
 
     def check(self, version):

@@ -104,7 +104,7 @@ def refusals(program, folder, models):
     # Late joiners begin with an anchor; without one a base is needed.
     write_delta(folder / "no-anchor", 1, models[0], models[1], "raw")
     program.run("import", "trl", folder / "no-anchor", folder / "no-chain", status=2)
-    # A delta that says it is another one: the chain would be wrong from there on.
+    # A delta with the number of another version: the chain would be wrong from there on.
     (folder / "no-anchor/deltas/step_000001.safetensors").rename(folder / "no-anchor/deltas/step_000002.safetensors")
     write_anchor(folder / "no-anchor", 1, models[1], "raw")
     said = program.run("import", "trl", folder / "no-anchor", folder / "half-chain", status=6)

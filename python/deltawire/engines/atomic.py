@@ -62,8 +62,8 @@ def check_scales(tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> N
         if bad.any():
             at = int(bad.flatten().nonzero()[0])
             raise BaseMismatch(
-                f'version {version}: tensor "{name}": scale {at:,} is {_text(scale, at)}, and the weights it scales would be '
-                "none: publish them anew"
+                f'version {version}: tensor "{name}": scale {at:,} is {_text(scale, at)}: its weights would become NaN; '
+                "publish them again"
             )
 
 

@@ -38,7 +38,7 @@ def answer_about(receive: Callable[[float], bytes], did: str, about: int | str, 
         if words.get("about") == about and ("error" in words or words.get("did") == did):
             return words
         if time.monotonic() >= end:
-            raise Unavailable(f'"{did}" of {about} was waited for in vain')
+            raise Unavailable(f'timed out waiting for "{did}" of {about}')
 
 
 _TRIES = 4  # to agree: each makes more tensors come whole

@@ -208,7 +208,7 @@ class ShardWorker(Worker):
     def begin(self, plan: ShardPlan, rank: int, is_same: bool, timeout: float, workers: Iterable[ShardLayout]) -> None:
         """Receive by a plan, as that rank of the engine's. With the plan that there was, what is held stays known.
 
-        `workers`: what those of this engine hold. Tensors of which they hold not all, or some of it twice, cannot be proven.
+        `workers`: what those of this engine hold. Tensors that their shards do not tile exactly cannot be proven.
         """
         assert self._shards is not None
         self.drop()

@@ -169,7 +169,7 @@ class Worker:
             self._reloaded, self._cut = reloaded, cut
             if cut and self._group.rank == 0:
                 log.warning(
-                    "deltawire: %d tensors cannot be proven, of which the workers together hold not all, or some of it twice: %s",
+                    "deltawire: %d tensors cannot be proven: the workers' shards do not tile them exactly: %s",
                     len(cut),
                     ", ".join(sorted(cut)[:8]),
                 )

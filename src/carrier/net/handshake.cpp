@@ -136,14 +136,14 @@ Status Handshake::take(std::string_view bytes, std::string* reply) {
       reply->push_back(same ? kWelcome : kWrongProof);
       reply->append(same ? std::string(text_of(prove(kAnswererRole)))
                          : std::string(sizeof(Mac), '\0'));
-      if (!same) return invalid_argument("its secret is another one");
+      if (!same) return invalid_argument("the shared secret does not match");
       step_ = Step::kDone;
       return {};
     }
     case Step::kVerdict:
       if (bytes[0] != kWelcome ||
           !equal_in_constant_time(bytes.substr(1), text_of(prove(kAnswererRole)))) {
-        return invalid_argument("its secret is another one");
+        return invalid_argument("the shared secret does not match");
       }
       step_ = Step::kDone;
       return {};

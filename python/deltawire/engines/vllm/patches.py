@@ -143,7 +143,7 @@ def _checked(state: Mapping[str, torch.Tensor], patch: Any) -> tuple[torch.Tenso
     if shape != tuple(tensor.shape) or dtype != tensor.dtype or patch.values.dtype != tensor.dtype:
         raise BaseMismatch(f'tensor "{name}": {_form(tensor)}; its patch is of {patch.values.dtype} {list(shape)}')
     if not tensor.is_contiguous():
-        raise InvalidArgument(f'tensor "{name}": its elements are apart; give a contiguous one')
+        raise InvalidArgument(f'tensor "{name}": it is not contiguous; give a contiguous tensor')
     indices, values, size = patch.indices, _bits(patch.values), tensor.numel()
     if indices is not None:
         if indices.dtype not in _INTEGERS.values():
