@@ -18,7 +18,6 @@
 #include <optional>
 #include <random>
 #include <set>
-#include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -31,14 +30,16 @@
 namespace deltawire {
 
 // Ends the test with the status where it is not Ok; else what the Result holds.
-inline void must(const Status& status, std::source_location at = std::source_location::current()) {
+// (std::source_location is more than clang 14 has.)
+inline void must(const Status& status, const char* file = __builtin_FILE(),
+                 int line = __builtin_LINE()) {
   if (status.ok()) return;
-  throw std::runtime_error(std::string(at.file_name()) + ":" + std::to_string(at.line()) + ": " +
+  throw std::runtime_error(std::string(file) + ":" + std::to_string(line) + ": " +
                            status.to_string());
 }
 template <class T>
-T must(Result<T> result, std::source_location at = std::source_location::current()) {
-  if (!result.ok()) must(result.status(), at);
+T must(Result<T> result, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  if (!result.ok()) must(result.status(), file, line);
   return std::move(result).value();
 }
 
