@@ -12,6 +12,7 @@
 #include "base/guard.h"
 #include "cli/table.h"
 #include "codec/changes.h"
+#include "codec/elements.h"
 #include "delta/output.h"
 #include "deltawire/checkpoint.h"
 #include "format/layout.h"
@@ -248,16 +249,8 @@ Bound bound_of_elements(const BenchTensor& tensor) {
 }  // namespace
 
 Bound tensor_bound(const BenchTensor& tensor) {
-  switch (tensor.layout.width) {
-    case 1:
-      return bound_of_elements<uint8_t>(tensor);
-    case 2:
-      return bound_of_elements<uint16_t>(tensor);
-    case 4:
-      return bound_of_elements<uint32_t>(tensor);
-    default:
-      return bound_of_elements<uint64_t>(tensor);
-  }
+  return with_element(tensor.layout.width,
+                      [&](auto element) { return bound_of_elements<decltype(element)>(tensor); });
 }
 
 Bound bound_of(std::span<const BenchTensor> tensors, ThreadPool* pool) {

@@ -21,7 +21,7 @@ namespace deltawire::fp8 {
 
 inline constexpr float kLargest = 448;             // of E4M3
 inline constexpr float kLeastAmax = 1e-4F;         // of a block: as in DeepGEMM, vLLM and SGLang
-inline constexpr uint32_t kInfinity = 0x7f800000;  // bits of F32: what is no smaller is unbounded
+inline constexpr uint32_t kInfinity = 0x7f800000;  // bits of F32; NaNs are larger
 inline constexpr uint32_t kLargestBits = 0x43e00000, kLeastNormalBits = 0x3c800000;
 
 // The smallest power of two that is no smaller than a scale, which is no denormal: an amax is 1e-4

@@ -64,7 +64,7 @@ std::vector<uint8_t> pack(const RoundHead& head);
 std::vector<uint8_t> pack(const Verdict& verdict);
 void append(const RecordHead& head, std::vector<uint8_t>* body);
 
-// Corruption for what is no such message.
+// Corruption for a malformed message.
 Result<Hello> parse_hello(Bytes bytes);
 Result<RoundHead> parse_round_head(Bytes bytes);
 Result<Verdict> parse_verdict(Bytes bytes);

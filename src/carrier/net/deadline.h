@@ -10,7 +10,7 @@ namespace deltawire {
 
 class Deadline {
  public:
-  // Seconds from now; what is no number, or below zero, is now.
+  // Seconds from now; NaN and negative numbers mean now.
   explicit Deadline(double seconds) : end_(steady_seconds() + (seconds > 0 ? seconds : 0)) {}
 
   double left() const { return std::max(end_ - steady_seconds(), 0.0); }

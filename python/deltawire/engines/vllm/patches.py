@@ -3,9 +3,9 @@
     patches = checkpoint_patches(old, new)
     load_checkpoint_weight_patches(model, patches)          # vllm.model_executor.model_loader.checkpoint_weight_patch
 
-Their receivers mark unchanged elements by NaN. So what becomes NaN, and what is no floating point number, cannot be in a sparse
-patch: it is refused by name before anything is made. `dense=True` is the way out (whole tensors), or the weight transfer backend
-"deltawire", which writes any bits. vLLM is imported where one of its classes is made, and not before.
+Their receivers mark unchanged elements by NaN. So a sparse patch cannot hold elements that become NaN, or tensors that are not
+floating point: they are refused by name before anything is written. `dense=True` is the way out (whole tensors), or the weight
+transfer backend "deltawire", which writes any bits. vLLM is imported where one of its classes is needed, and not before.
 """
 
 from __future__ import annotations
