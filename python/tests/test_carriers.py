@@ -175,7 +175,7 @@ def test_hub_and_member() -> None:
         assert (info.id, info.name, info.hello, info.address) == (member.id, "one", b"\0hi", member.address)
         hub.send(info.id, b"\xff\0")
         assert member.receive() == b"\xff\0"
-        with pytest.raises(dw.Unavailable, match="in time"):
+        with pytest.raises(dw.Unavailable, match="timed out"):
             member.receive(0.2)
         assert not member.lost
         member.send(b"last words")
