@@ -106,13 +106,14 @@ def error_of(call: Callable[[], Any]) -> str:
 
 
 def torchrun(size: int, worker: str | Path, *arguments: str | Path) -> tuple[int, str]:
-    """The exit status of a script beside this one, and what it said."""
+    """The exit status of a script and what it said; it may import what lies beside this file."""
+    folder = Path(__file__).parent
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
     done = subprocess.run(
-        [*launch, Path(__file__).parent / worker, *arguments],
+        [*launch, folder / worker, *arguments],
         capture_output=True,
         text=True,
         timeout=600,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{os.environ['PYTHONPATH']}:{folder}"},
     )
     return done.returncode, done.stdout + done.stderr

@@ -26,7 +26,7 @@ STEPS, RANKS = 4, 3
 QUICK: dict[str, Any] = {"options": dw.PublishOptions(limits=dw.Limits(threads=1))}
 SHIPPED = ("gloo", "tcp")
 ENDPOINT, BUCKET = "DELTAWIRE_RGW_ENDPOINT", "matrix"
-RGW = Path(__file__).parents[2] / "tests" / "servers" / "rgw"
+RGW = Path(__file__).parents[3] / "tests" / "servers" / "rgw"
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ CASES = [
 
 @pytest.fixture(scope="module", params=[2, 4])
 def output(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    _, said = torchrun(request.param, "quantised_ranks_worker.py", tmp_path_factory.mktemp("ranks"), *CASES)
+    _, said = torchrun(request.param, "quantize/quantised_ranks_worker.py", tmp_path_factory.mktemp("ranks"), *CASES)
     return said
 
 

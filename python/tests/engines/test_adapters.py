@@ -27,7 +27,7 @@ from deltawire.trainers.peft import Adapter
 
 pytestmark = pytest.mark.filterwarnings("default")  # PEFT's, of what it decides
 
-CLI = Path(__file__).parents[2] / "build" / "deltawire"
+CLI = Path(__file__).parents[3] / "build" / "deltawire"
 
 
 def tiny(tied: bool = False):

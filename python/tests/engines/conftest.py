@@ -1,0 +1,35 @@
+"""Engines that follow a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_world import World
+
+
+@pytest.fixture
+def make_world(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Makes servers of engines that follow a store, and closes them."""
+    made: list[World] = []
+
+    def make(**options: Any) -> World:
+        made.append(World(tmp_path, **options))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.server.close()
+
+
+@pytest.fixture
+def world(make_world: Callable[..., Any]) -> Any:
+    return make_world()
+
+
+@pytest.fixture
+def pair(make_world: Callable[..., Any]) -> Any:
+    """Two engines side by side."""
+    return make_world(engines=2)
