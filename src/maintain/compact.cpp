@@ -10,9 +10,9 @@
 #include "chain/names.h"
 #include "chain/plan.h"
 #include "deltawire/maintain.h"
+#include "diff/diff.h"
 #include "maintain/merge.h"
 #include "maintain/walk_parts.h"
-#include "publish/diff.h"
 #include "replica/hop_files.h"
 #include "transfer/fetch.h"
 
@@ -23,9 +23,9 @@ namespace {
 constexpr unsigned kChecksAtOnce = 8;  // requests: a store has latency
 
 // A checkpoint as what a diff is made against. It was checked when it was brought there.
-class CheckpointSnapshot final : public Snapshot {
+class CheckpointState final : public OldState {
  public:
-  explicit CheckpointSnapshot(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  explicit CheckpointState(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
   Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override {
     const CheckpointTensor* tensor = checkpoint_.find(form.name);
     if (tensor == nullptr || tensor->view.dtype != form.dtype || tensor->view.shape != form.shape ||
@@ -35,7 +35,6 @@ class CheckpointSnapshot final : public Snapshot {
     return std::optional(OldPiece{tensor->view.bytes, nullptr});
   }
   Hashing hashing() const override { return Hashing::kChanged; }
-  Status advance(const Advance&) override { return unsupported("not a publisher's"); }
 
  private:
   const Checkpoint& checkpoint_;
@@ -203,20 +202,15 @@ class Compaction {
 
   Status diff_states(const End& from, const Checkpoint& before, const Checkpoint& after,
                      PartStream* stream) {
-    std::vector<PublishTensor> tensors;
-    for (const CheckpointTensor& tensor : after.tensors()) tensors.push_back({tensor.view, {}});
-    PublishOptions options;
-    options.part_bytes = options_.part_bytes;
-    options.limits.memory_bytes = options_.memory_limit;
-    options.progress = options_.work.progress;
-    const CheckpointSnapshot snapshot(before);
-    DW_ASSIGN_OR_RETURN(const StateDiff diff, diff_state({tensors,
-                                                          snapshot,
-                                                          {&from.record.manifest, &from.schema},
-                                                          options_.codec,
-                                                          options,
-                                                          UINT64_MAX},
-                                                         &pool_, stream));
+    const std::vector<PublishTensor> tensors = tensors_of(after);
+    const CheckpointState old(before);
+    const DiffJob job{tensors,
+                      old,
+                      {&from.record.manifest, &from.schema},
+                      options_.codec,
+                      share_memory(options_.memory_limit, options_.part_bytes),
+                      options_.work.progress};
+    DW_RETURN_IF_ERROR(Status(diff_state(job, &pool_, stream).status()));
     std::vector<std::string> removed;
     for (const Schema::Tensor& tensor : from.schema.tensors) {
       if (after.find(tensor.name) == nullptr) removed.push_back(tensor.name);

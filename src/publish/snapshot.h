@@ -9,21 +9,11 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "delta/encode_items.h"
 #include "deltawire/publisher.h"
-#include "publish/device.h"
-#include "publish/kept_changes.h"
-#include "publish/record.h"
+#include "diff/diff.h"
 #include "replica/memory_state.h"
 
 namespace deltawire {
-
-// Bytes of the committed state.
-struct OldPiece {
-  Bytes bytes;
-  std::shared_ptr<const void> owner = {};                     // of bytes that were cut out
-  std::shared_ptr<const PublishDevice::Held> on_device = {};  // set: that is where they are
-};
 
 // An object of the store whose bytes need not be fetched.
 struct ObjectAtHand {
@@ -42,18 +32,11 @@ struct Advance {
   bool tensors_stay = false;  // the caller waits: they should hold what was committed
 };
 
-class Snapshot {
+class Snapshot : public OldState {
  public:
-  virtual ~Snapshot() = default;
-
-  // The committed contents of a tensor's box. None: the state has no such tensor, or has it with
-  // another dtype or shape. NotFound: it has, but this snapshot does not hold that box.
-  virtual Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const = 0;
   // Holds the committed contents of these tensors where the tensors are, from now on.
   virtual Status place(std::span<const PublishTensor>, PublishDevice*) { return {}; }
   virtual SnapshotMemory memory() const { return {}; }
-  // Whether what it holds is checked against the chain's digests as it is used.
-  virtual Hashing hashing() const = 0;
   // A part has been put: one that will need it to advance may keep it. From any thread.
   virtual Status keep_part(const std::string&, const Body&) { return {}; }
   // Whether advance() needs the changes, or the tensors.

@@ -3,8 +3,8 @@
 
 #include "base/waves.h"
 #include "codec/codec.h"
+#include "diff/computed_tensors.h"
 #include "format/layout.h"
-#include "publish/computed_tensors.h"
 #include "publish/snapshot.h"
 #include "tensor/text.h"
 

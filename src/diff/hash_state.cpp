@@ -1,11 +1,11 @@
-#include "publish/hash_state.h"
+#include "diff/hash_state.h"
 
 #include <numeric>
 
 #include "base/waves.h"
+#include "diff/computed_tensors.h"
+#include "diff/diff.h"
 #include "format/tensor_digest.h"
-#include "publish/computed_tensors.h"
-#include "publish/diff.h"
 #include "store/bodies.h"
 #include "tensor/text.h"
 
@@ -121,16 +121,16 @@ Status hash_pieces(const Contents& contents, ThreadPool* pool, const KnownDigest
   });
 }
 
-PublishRecord record_of(std::span<const PublishTensor> tensors) {
-  PublishRecord record;
-  for (const PublishTensor& tensor : tensors) record.pieces.push_back(piece_of(tensor));
-  return record;
+std::vector<PieceRecord> pieces_of(std::span<const PublishTensor> tensors) {
+  std::vector<PieceRecord> pieces;
+  for (const PublishTensor& tensor : tensors) pieces.push_back(piece_of(tensor));
+  return pieces;
 }
 
 void compare(std::span<const PublishTensor> tensors, const ParentState& parent,
-             PublishRecord* record) {
+             std::vector<PieceRecord>* pieces) {
   for (size_t i = 0; i < tensors.size(); ++i) {
-    PieceRecord& piece = record->pieces[i];
+    PieceRecord& piece = (*pieces)[i];
     const std::optional<Digest> known = known_digest(parent, tensors[i].view, piece.box);
     piece.changed = !known || *known != piece.digest;
   }
@@ -138,24 +138,25 @@ void compare(std::span<const PublishTensor> tensors, const ParentState& parent,
 
 }  // namespace
 
-Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const ParentState& parent,
-                                 PublishDevice* device, ThreadPool* pool) {
+Result<std::vector<PieceRecord>> hash_state(std::span<const PublishTensor> tensors,
+                                            const ParentState& parent, PublishDevice* device,
+                                            ThreadPool* pool) {
   std::vector<size_t> all(tensors.size());
   std::iota(all.begin(), all.end(), 0);
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> digests, hash_tensors(tensors, all, device, pool));
-  PublishRecord record = record_of(tensors);
-  for (size_t i = 0; i < digests.size(); ++i) record.pieces[i].digest = digests[i];
-  compare(tensors, parent, &record);
-  return record;
+  std::vector<PieceRecord> pieces = pieces_of(tensors);
+  for (size_t i = 0; i < digests.size(); ++i) pieces[i].digest = digests[i];
+  compare(tensors, parent, &pieces);
+  return pieces;
 }
 
-Result<PublishRecord> hash_contents(std::span<const PublishTensor> tensors,
-                                    const Contents& contents, const ParentState& parent,
-                                    ThreadPool* pool, const KnownDigests* known) {
-  PublishRecord record = record_of(tensors);
-  DW_RETURN_IF_ERROR(hash_pieces(contents, pool, known, &record.pieces));
-  compare(tensors, parent, &record);
-  return record;
+Result<std::vector<PieceRecord>> hash_contents(std::span<const PublishTensor> tensors,
+                                               const Contents& contents, const ParentState& parent,
+                                               ThreadPool* pool, const KnownDigests* known) {
+  std::vector<PieceRecord> pieces = pieces_of(tensors);
+  DW_RETURN_IF_ERROR(hash_pieces(contents, pool, known, &pieces));
+  compare(tensors, parent, &pieces);
+  return pieces;
 }
 
 Status check_contents(const Contents& contents, const std::vector<PieceRecord>& pieces,
