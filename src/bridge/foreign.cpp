@@ -49,9 +49,9 @@ ForeignSummary summary_of(const Dialect& dialect, const ForeignInfo& info, bool 
                          info.file_bytes};
   if (!tensors) return summary;
   for (const ForeignTensor& tensor : info.tensors) {
-    const bool told = tensor.dtype && tensor.shape;
+    const bool known = tensor.dtype && tensor.shape;
     summary.tensors.push_back({tensor.name,
-                               told ? form_text(*tensor.dtype, *tensor.shape) : std::string(),
+                               known ? form_text(*tensor.dtype, *tensor.shape) : std::string(),
                                tensor.payload_bytes});
   }
   return summary;

@@ -219,9 +219,9 @@ class Compaction {
   }
 
   // The deltas between the ends by the cheapest path; none when that goes through an anchor, or
-  // when it is clear beforehand that they tell differences.
+  // when it is clear beforehand that they carry differences.
   Result<std::optional<std::vector<Delta>>> fetch_hops(const End& from, const End& to) {
-    if (!tells_values(to.record.manifest.codec)) return std::optional<std::vector<Delta>>();
+    if (!carries_values(to.record.manifest.codec)) return std::optional<std::vector<Delta>>();
     const Held held{from.record.manifest.version, from.record.digest};
     const Result<Plan> planned = plan_catch_up(chain_, held, to.record.manifest.version);
     if (!planned.ok() && planned.status().code() == Code::kNotFound) {

@@ -112,7 +112,7 @@ Status merge_box(const BoxHistory& history, ThreadPool* pool, PartStream* stream
 
 }  // namespace
 
-bool tells_values(const std::string& name) {
+bool carries_values(const std::string& name) {
   const Codec* codec = find_codec(name);
   return codec != nullptr && is_absolute(codec->id());
 }
