@@ -55,11 +55,22 @@ std::string shape_to_string(const Shape& shape);  // "[2048, 1024]"
 // Where bytes are: in the host's memory, or in that of the GPU in use (see device/cuda.h).
 enum class Memory : uint8_t { kHost, kCuda };
 
-// A tensor whose bytes live elsewhere: in a mapped file, in a trainer's memory.
-struct TensorView {
+// A tensor without its bytes. What has bytes, boxes or digests beside it begins with one.
+struct TensorSpec {
   std::string name;
   DType dtype = DType::kU8;
   Shape shape;
+
+  bool operator==(const TensorSpec&) const = default;
+};
+
+// Whatever their names.
+inline bool same_form(const TensorSpec& a, const TensorSpec& b) {
+  return a.dtype == b.dtype && a.shape == b.shape;
+}
+
+// A tensor whose bytes live elsewhere: in a mapped file, in a trainer's memory.
+struct TensorView : TensorSpec {
   std::span<const uint8_t> bytes;
 };
 
@@ -110,10 +121,7 @@ struct PublishTensor {
 
 // A tensor, or a box of one, that the caller owns and that outlives the replica. Its bytes may be
 // read at any time but during commit(), and are to be written by the replica alone.
-struct LiveTensor {
-  std::string name;
-  DType dtype = DType::kU8;
-  Shape shape;  // of the whole tensor
+struct LiveTensor : TensorSpec {  // of the whole tensor
   std::span<uint8_t> bytes;
   Memory memory = Memory::kHost;  // where the bytes are
   Box box = {};                   // what the bytes are of the tensor

@@ -62,7 +62,7 @@ nb::dict to_dict(const FeedStep& step) {
 Schema schema_of(const Checkpoint& checkpoint) {
   Schema schema;
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
-    schema.tensors.push_back({tensor.view.name, tensor.view.dtype, tensor.view.shape});
+    schema.tensors.push_back(tensor.view);
   }
   return schema;
 }

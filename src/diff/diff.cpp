@@ -62,8 +62,7 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.old.find(view, tensor.box));
     EncodeItem item;
     const bool computed = is_computed(tensor);
-    item.change = {view.name,  view.dtype, view.shape,
-                   tensor.box, {},         computed ? Bytes() : view.bytes};
+    item.change = {view, tensor.box, {}, computed ? Bytes() : view.bytes};
     item.comparable = old.has_value();
     if (!old) {
       if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(view.name);
@@ -175,7 +174,7 @@ Status complete_digests(const DiffJob& job, const Work& work, ThreadPool* pool,
       continue;
     }
     if (!piece.changed && is_known(job, job.tensors[i])) {
-      const TensorView& form = job.tensors[i].view;
+      const TensorSpec& form = job.tensors[i].view;
       piece.digest = *known_digest(job.parent, form, piece.box);
       piece.sums = known_sums(job.parent, form, piece.box);
       continue;
@@ -247,15 +246,15 @@ Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> 
   return checked;
 }
 
-std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorView& form) {
+std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorSpec& form) {
   if (version.schema == nullptr) return {};
   const auto& tensors = version.schema->tensors;
-  const Schema::Tensor* found = find_tensor(tensors, form.name);
-  if (found == nullptr || found->dtype != form.dtype || found->shape != form.shape) return {};
+  const TensorSpec* found = find_tensor(tensors, form.name);
+  if (found == nullptr || !same_form(*found, form)) return {};
   return version.manifest->digests[size_t(found - tensors.data())];
 }
 
-std::optional<Digest> known_digest(const ParentState& version, const TensorView& form,
+std::optional<Digest> known_digest(const ParentState& version, const TensorSpec& form,
                                    const Box& box) {
   const std::optional<Digest> whole = tensor_digest_in(version, form);
   if (!whole) return {};
@@ -264,7 +263,7 @@ std::optional<Digest> known_digest(const ParentState& version, const TensorView&
   return known == nullptr ? std::nullopt : std::optional(known->digest);
 }
 
-std::optional<Sums> known_sums(const ParentState& version, const TensorView& form, const Box& box) {
+std::optional<Sums> known_sums(const ParentState& version, const TensorSpec& form, const Box& box) {
   if (!tensor_digest_in(version, form)) return {};
   const BoxDigest* const known = find_box(*version.manifest, form.name, box);
   return known == nullptr ? std::nullopt : known->sums;

@@ -35,10 +35,10 @@ unsigned diff_threads(const Limits& limits);
 Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> tensors);
 
 // What a version's manifest says of a tensor in this form; none where it has no such tensor.
-std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorView& form);
+std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorSpec& form);
 // The same of a piece; none where it does not know that box.
-std::optional<Sums> known_sums(const ParentState& version, const TensorView& form, const Box& box);
-std::optional<Digest> known_digest(const ParentState& version, const TensorView& form,
+std::optional<Sums> known_sums(const ParentState& version, const TensorSpec& form, const Box& box);
+std::optional<Digest> known_digest(const ParentState& version, const TensorSpec& form,
                                    const Box& box);
 
 // Why a version has to be whole. A delta's entry brings a whole tensor or patches what is there; a
@@ -59,7 +59,7 @@ class OldState {
 
   // The contents of a tensor's box. None: the state has no such tensor, or has it with another
   // dtype or shape. NotFound: it has, but that box is not held here.
-  virtual Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const = 0;
+  virtual Result<std::optional<OldPiece>> find(const TensorSpec& form, const Box& box) const = 0;
   // Whether what it holds is checked against the chain's digests as it is used.
   virtual Hashing hashing() const = 0;
 };

@@ -17,11 +17,8 @@ constexpr uint64_t kReadBytes = uint64_t{256} << 10;
 }  // namespace
 
 PieceRecord piece_of(const PublishTensor& tensor) {
-  const TensorView& view = tensor.view;
   PieceRecord piece;
-  piece.tensor = view.name;
-  piece.dtype = view.dtype;
-  piece.shape = view.shape;
+  static_cast<TensorSpec&>(piece) = tensor.view;
   piece.box = tensor.box;
   return piece;
 }
@@ -106,8 +103,8 @@ Status hash_pieces(const Contents& contents, ThreadPool* pool, const KnownDigest
   std::vector<uint64_t> sizes;
   for (size_t i = 0; i < contents.size(); ++i) {
     PieceRecord& piece = (*pieces)[i];
-    if (known != nullptr && piece.box.whole() && known->contains(piece.tensor)) {
-      piece.digest = known->at(piece.tensor);
+    if (known != nullptr && piece.box.whole() && known->contains(piece.name)) {
+      piece.digest = known->at(piece.name);
       continue;
     }
     which.push_back(i);
@@ -166,7 +163,7 @@ Status check_contents(const Contents& contents, const std::vector<PieceRecord>& 
   DW_RETURN_IF_ERROR(hash_pieces(contents, pool, known, &got));
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (got[i].digest == pieces[i].digest) continue;
-    return corruption("tensor " + quote(pieces[i].tensor) +
+    return corruption("tensor " + quote(pieces[i].name) +
                       ": changed since the version was published: expected " +
                       pieces[i].digest.hex() + ", got " + got[i].digest.hex());
   }

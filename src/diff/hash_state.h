@@ -15,10 +15,7 @@
 namespace deltawire {
 
 // A tensor of the new state, or a box of one.
-struct PieceRecord {
-  std::string tensor;
-  DType dtype = DType::kU8;
-  Shape shape;  // of the tensor
+struct PieceRecord : TensorSpec {  // of the tensor
   Box box;
   Digest digest;  // of the contents
   bool changed = false;

@@ -26,10 +26,9 @@ constexpr unsigned kChecksAtOnce = 8;  // requests: a store has latency
 class CheckpointState final : public OldState {
  public:
   explicit CheckpointState(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
-  Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override {
+  Result<std::optional<OldPiece>> find(const TensorSpec& form, const Box& box) const override {
     const CheckpointTensor* tensor = checkpoint_.find(form.name);
-    if (tensor == nullptr || tensor->view.dtype != form.dtype || tensor->view.shape != form.shape ||
-        !box.whole()) {
+    if (tensor == nullptr || !same_form(tensor->view, form) || !box.whole()) {
       return std::optional<OldPiece>();
     }
     return std::optional(OldPiece{tensor->view.bytes, nullptr});
@@ -212,7 +211,7 @@ class Compaction {
                       options_.work.progress};
     DW_RETURN_IF_ERROR(Status(diff_state(job, &pool_, stream).status()));
     std::vector<std::string> removed;
-    for (const Schema::Tensor& tensor : from.schema.tensors) {
+    for (const TensorSpec& tensor : from.schema.tensors) {
       if (after.find(tensor.name) == nullptr) removed.push_back(tensor.name);
     }
     return stream->finish(std::move(removed));

@@ -139,7 +139,7 @@ Result<MergeResult> merge_alone(std::span<const Delta> hops, const Schema& base,
                          }).at("tensor " + quote(name)));
     }
   }
-  for (const Schema::Tensor& tensor : base.tensors) {
+  for (const TensorSpec& tensor : base.tensors) {
     if (history.gone.contains(tensor.name)) result.removed.push_back(tensor.name);
   }
   return result;

@@ -22,10 +22,10 @@ struct Publisher::Impl::Attempt {
 namespace {
 
 Schema schema_of(std::span<const PublishTensor> tensors) {
-  std::map<std::string, Schema::Tensor> by_name;  // one may come in boxes
+  std::map<std::string, TensorSpec> by_name;  // one may come in boxes
   for (const PublishTensor& tensor : tensors) {
     const TensorView& view = tensor.view;
-    by_name[view.name] = {view.name, view.dtype, view.shape};
+    by_name[view.name] = view;
   }
   Schema schema;
   for (auto& [name, tensor] : by_name) schema.tensors.push_back(std::move(tensor));

@@ -197,7 +197,7 @@ Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint,
     std::vector<WholeTensor> tensors;
     for (size_t i = 0; i < contents.size(); ++i) {
       const TensorView& view = checkpoint.tensors()[i].view;
-      tensors.push_back({{view.name, view.dtype, view.shape}, {{{}, contents[i]}}});
+      tensors.push_back({view, {{{}, contents[i]}}});
     }
     return lay_out_checkpoint(std::move(tensors));
   }

@@ -55,7 +55,7 @@ class MemorySnapshot final : public Snapshot {
   // Keeps only these boxes of a state that was fetched whole.
   Status narrow(std::span<const PublishTensor> tensors);
 
-  Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override;
+  Result<std::optional<OldPiece>> find(const TensorSpec& form, const Box& box) const override;
   Status place(std::span<const PublishTensor> tensors, PublishDevice* device) override;
   SnapshotMemory memory() const override;
   Hashing hashing() const override { return Hashing::kChanged; }
@@ -71,13 +71,11 @@ class MemorySnapshot final : public Snapshot {
 
     Status allocate(uint64_t size_bytes);
   };
-  struct Tensor {
-    DType dtype = DType::kU8;
-    Shape shape;
+  struct Tensor : TensorSpec {
     std::vector<Piece> pieces;
   };
-  const Piece* find_piece(const TensorView& form, const Box& box) const;
-  Piece* find_piece(const TensorView& form, const Box& box) {
+  const Piece* find_piece(const TensorSpec& form, const Box& box) const;
+  Piece* find_piece(const TensorSpec& form, const Box& box) {
     return const_cast<Piece*>(std::as_const(*this).find_piece(form, box));
   }
   Status advance_tensor(const PublishTensor& tensor, bool changed, PublishDevice* device,

@@ -77,9 +77,9 @@ Status FileSnapshot::bring_to(uint64_t version, const std::vector<ObjectAtHand>&
   return {};
 }
 
-Result<std::optional<OldPiece>> FileSnapshot::find(const TensorView& form, const Box& box) const {
+Result<std::optional<OldPiece>> FileSnapshot::find(const TensorSpec& form, const Box& box) const {
   const CheckpointTensor* const tensor = checkpoint_->find(form.name);
-  if (tensor == nullptr || tensor->view.dtype != form.dtype || tensor->view.shape != form.shape) {
+  if (tensor == nullptr || !same_form(tensor->view, form)) {
     return std::optional<OldPiece>();
   }
   const Bytes all = tensor->view.bytes;

@@ -31,8 +31,8 @@ std::vector<WholeTensor> join_tensors(const std::vector<PublishRecord>& records,
   for (size_t rank = 0; rank < records.size(); ++rank) {
     for (size_t i = 0; i < records[rank].pieces.size(); ++i) {
       const PieceRecord& piece = records[rank].pieces[i];
-      WholeTensor& whole = by_name[piece.tensor];
-      whole.spec = {piece.tensor, piece.dtype, piece.shape};
+      WholeTensor& whole = by_name[piece.name];
+      whole.spec = piece;
       whole.pieces.push_back({piece.box, contents[rank][i]});
     }
   }

@@ -11,6 +11,7 @@
 #include "format/tensor_digest.h"
 #include "replica/limits.h"
 #include "replica/plan_pull.h"
+#include "tensor/form.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
 #include "transfer/fetch.h"
@@ -127,13 +128,12 @@ Status check_state(const Manifest& manifest, const Schema& schema, const MemoryS
   }
   std::vector<uint64_t> sizes;
   std::vector<const MemoryTensor*> tensors;
-  for (const Schema::Tensor& expected : schema.tensors) {
+  for (const TensorSpec& expected : schema.tensors) {
     const auto found = state.find(expected.name);
     if (found == state.end() || found->second.dtype != expected.dtype ||
         found->second.shape != expected.shape) {
-      return corruption("tensor " + quote(expected.name) + ": expected " +
-                        std::string(dtype_name(expected.dtype)) + " " +
-                        shape_to_string(expected.shape) + ", got another or none");
+      return corruption("tensor " + quote(expected.name) + ": expected " + form_of(expected) +
+                        ", got another or none");
     }
     const bool wanted = only == nullptr || only->contains(expected.name);
     tensors.push_back(wanted ? &found->second : nullptr);
@@ -141,7 +141,7 @@ Status check_state(const Manifest& manifest, const Schema& schema, const MemoryS
   }
   const auto check = [&](size_t i, ThreadPool*) -> Status {
     if (tensors[i] == nullptr) return {};
-    const Schema::Tensor& expected = schema.tensors[i];
+    const TensorSpec& expected = schema.tensors[i];
     const Digest got = tensor_digest(expected.dtype, expected.shape, tensors[i]->bytes,
                                      boxes_hashed(manifest, expected.name));
     if (got == manifest.digests[i]) return {};

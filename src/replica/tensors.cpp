@@ -100,7 +100,7 @@ Status wrong_result(const TensorSteps& steps, const std::vector<const Box*>& pro
 
 Status check_result(const TensorSteps& steps, const Target& target,
                     const std::vector<const Box*>& proven, const std::string& place, Bytes data) {
-  const Schema::Tensor& spec = target.schema.tensors[steps.index];
+  const TensorSpec& spec = target.schema.tensors[steps.index];
   const std::vector<BoxDigest>* boxes = boxes_of(target.manifest, spec.name);
   const std::vector<BoxDigest> whole = {{Box{}, target.manifest.digests[steps.index]}};
   for (const BoxDigest& box : boxes == nullptr ? whole : *boxes) {
@@ -133,7 +133,7 @@ Status check_target(const Target& target) {
   if (!states.ok()) return std::move(states).status().at(place);
   size_t boxed = 0;
   for (size_t i = 0; i < target.schema.tensors.size(); ++i) {
-    const Schema::Tensor& tensor = target.schema.tensors[i];
+    const TensorSpec& tensor = target.schema.tensors[i];
     const std::vector<BoxDigest>* boxes = boxes_of(target.manifest, tensor.name);
     if (boxes == nullptr) continue;
     ++boxed;
@@ -174,7 +174,7 @@ Result<std::vector<TensorSteps>> collect_steps(const HeldTensors& source,
   }
   std::vector<TensorSteps> steps;
   for (size_t i = 0; i < schema.tensors.size(); ++i) {
-    const Schema::Tensor& tensor = schema.tensors[i];
+    const TensorSpec& tensor = schema.tensors[i];
     const auto found = tensors.find(tensor.name);
     if (found == tensors.end()) {
       return base_mismatch(source.place + ": there is no tensor " + quote(tensor.name));
