@@ -17,6 +17,7 @@ from engine_models import Engine
 from test_engines import Chain, assert_same, identity, loaded, wait_until
 
 import deltawire as dw
+from deltawire.engines.group import Alone
 from deltawire.engines.member import Member
 from deltawire.engines.settings import Settings
 from deltawire.engines.sglang import loader
@@ -148,7 +149,7 @@ def test_requests_are_computed_anew_also_when_the_version_came_late(scheduler_ha
         is_suspect=False,
         newest=int(there_before),
         settings=SimpleNamespace(keep_cache=False),
-        group=SimpleNamespace(rank=0, size=1, gather=lambda words: [words]),
+        group=Alone(),
     )
     monkeypatch.setattr(scheduler_half, "_wait_for_device", lambda _: None)
     monkeypatch.setattr(scheduler_half, "_note_version", lambda _: None)
