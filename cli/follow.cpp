@@ -124,8 +124,8 @@ class Follower {
     }
     const PullOutcome outcome =
         pull_and_notify(&*replica_, &notifier_, options_.replica.copy_on_write, goal);
-    if (outcome.told) record_engines(outcome.engines);
-    engine_failed_ = outcome.told && !outcome.status.ok();
+    if (outcome.notified) record_engines(outcome.engines);
+    engine_failed_ = outcome.notified && !outcome.status.ok();
     if (outcome.report) report(outcome, goal.head);
     return outcome.status;
   }
@@ -134,7 +134,7 @@ class Follower {
     const PullReport& pulled = *outcome.report;
     record_pull(pulled);
     record_lag(head, pulled.version);
-    if (!pulled.changed && !outcome.told && !pulled.recovered) return;
+    if (!pulled.changed && !outcome.notified && !pulled.recovered) return;
     context_.emit(pull_json(outcome));
     if (!context_.json) say_pull(context_, options_.replica, outcome);
     flush_out();

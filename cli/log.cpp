@@ -226,7 +226,7 @@ void say_version(const Context& context, const Shown& shown_version, bool tensor
   if (!tensors) return;
   Table table({{"tensor", false}, {"dtype", false}, {"shape", false}, {"digest", false}});
   for (size_t i = 0; i < shown_version.schema.tensors.size(); ++i) {
-    const Schema::Tensor& tensor = shown_version.schema.tensors[i];
+    const TensorSpec& tensor = shown_version.schema.tensors[i];
     table.add({shown(tensor.name), std::string(dtype_name(tensor.dtype)),
                shape_to_string(tensor.shape), m.digests[i].hex()});
   }
@@ -247,7 +247,7 @@ Json version_json(const Shown& shown_version) {
     hops.push_back({{"base", or_null(hop.base)}, {"bytes", hop.bytes}});
   }
   for (size_t i = 0; i < shown_version.schema.tensors.size(); ++i) {
-    const Schema::Tensor& tensor = shown_version.schema.tensors[i];
+    const TensorSpec& tensor = shown_version.schema.tensors[i];
     tensors.push_back({{"name", tensor.name},
                        {"dtype", dtype_name(tensor.dtype)},
                        {"shape", tensor.shape},

@@ -170,7 +170,7 @@ PullOutcome pull_once(Replica* replica, Notifier* notifier, bool copy_on_write,
     return std::filesystem::absolute(outcome.report->path);
   };
   outcome.engines = notifier->around(change, patch);
-  outcome.told = !notifier->empty();
+  outcome.notified = !notifier->empty();
   outcome.status = outcome.engines.status();
   Status settled;
   if (outcome.report) settled = replica->settle(&*outcome.report);  // the engine goes on meanwhile
@@ -178,7 +178,7 @@ PullOutcome pull_once(Replica* replica, Notifier* notifier, bool copy_on_write,
   if (!settled.ok()) {  // what was loaded from files that were changed meanwhile is anybody's guess
     for (EngineOutcome& engine : outcome.engines.engines) engine.serving.reset();
   }
-  if (outcome.told && replica->state()) {
+  if (outcome.notified && replica->state()) {
     const Status noted = replica->set_serving(outcome.engines.serving());
     if (outcome.status.ok()) outcome.status = noted;
   }
@@ -196,9 +196,9 @@ PullOutcome pull_and_notify(Replica* replica, Notifier* notifier, bool copy_on_w
   if (!first.resumed || !over) return first;
   PullOutcome rest = pull_once(replica, notifier, copy_on_write, goal);
   if (rest.report) rest.report->recovered = true;
-  if (!rest.told) {
+  if (!rest.notified) {
     rest.engines = std::move(first.engines);
-    rest.told = first.told;
+    rest.notified = first.notified;
   }
   return rest;
 }
@@ -248,7 +248,7 @@ Json pull_json(const PullOutcome& outcome) {
   json["patch_seconds"] = report.patch_seconds;
   json["path"] = report.path.string();
   json["phases"] = phases_json(report.phases);
-  if (outcome.told) {
+  if (outcome.notified) {
     json["engines"] = to_json(outcome.engines.engines);
     json["pause_seconds"] = outcome.engines.pause_seconds;
     json["serving"] = nullptr;

@@ -57,12 +57,12 @@ struct PullOutcome {
   Status status;
   std::optional<PullReport> report;  // none: the pull failed
   NotifyOutcome engines;
-  bool told = false;     // engines were called
-  bool resumed = false;  // it was a step that an earlier process had begun
+  bool notified = false;  // engines were called
+  bool resumed = false;   // it was a step that an earlier process had begun
 };
 
 // Prepares while engines serve; then pause, commit, reload, resume. Engines that do not serve what
-// the checkpoint holds are told again when there is nothing new.
+// the checkpoint holds are notified again when there is nothing new.
 PullOutcome pull_and_notify(Replica* replica, Notifier* notifier, bool copy_on_write,
                             const PullGoal& goal);
 

@@ -1,7 +1,7 @@
 # Flags that every target of ours shares.
 add_library(deltawire_options INTERFACE)
 target_compile_options(deltawire_options INTERFACE
-  $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall -Wextra $<$<BOOL:${DELTAWIRE_WERROR}>:-Werror>>
+  $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall -Wextra -Wno-missing-braces $<$<BOOL:${DELTAWIRE_WERROR}>:-Werror>>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall $<$<BOOL:${DELTAWIRE_WERROR}>:--Werror=all-warnings>>)
 # A result is the same on machines with and without a fused multiply-add.
 target_compile_options(deltawire_options INTERFACE

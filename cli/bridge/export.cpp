@@ -57,9 +57,9 @@ void add_slime_engine_options(Command* verb, SlimeEngineOptions* options) {
 
 // One outcome for each URL. An engine that cannot be reached or fails is resumed, and holds up no
 // other one. Being told again is harmless: a pull takes an engine through all versions it missed.
-std::vector<EngineOutcome> tell_slime_engines(const SlimeEngineOptions& options,
-                                              const std::vector<std::string>& urls,
-                                              const fs::path& source, uint64_t version) {
+std::vector<EngineOutcome> notify_slime_engines(const SlimeEngineOptions& options,
+                                                const std::vector<std::string>& urls,
+                                                const fs::path& source, uint64_t version) {
   const EngineOptions calls = engine_options(options.limits);
   std::vector<Status> pulled(urls.size());
   if (!options.checkpoint.empty()) {
@@ -69,7 +69,7 @@ std::vector<EngineOutcome> tell_slime_engines(const SlimeEngineOptions& options,
                                                          : fs::path(options.checkpoint);
   std::vector<EngineOutcome> outcomes(urls.size());
   Notifier notifier(was_interrupted);
-  std::vector<size_t> told;
+  std::vector<size_t> notified;
   for (size_t i = 0; i < urls.size(); ++i) {
     outcomes[i].engine = "sglang=" + urls[i];
     outcomes[i].resumed = true;  // it was not paused yet
@@ -77,15 +77,15 @@ std::vector<EngineOutcome> tell_slime_engines(const SlimeEngineOptions& options,
     outcomes[i].status = pulled[i].ok() ? engine.status() : pulled[i];
     if (!outcomes[i].status.ok()) continue;
     notifier.add(std::move(*engine));
-    told.push_back(i);
+    notified.push_back(i);
   }
   Change change;
   change.version = version;
   change.in_place = false;
   NotifyOutcome all = notifier.around(change, [&]() -> Result<fs::path> { return checkpoint; });
-  for (size_t k = 0; k < told.size(); ++k) {
-    outcomes[told[k]] = std::move(all.engines[k]);
-    EngineOutcome& one = outcomes[told[k]];
+  for (size_t k = 0; k < notified.size(); ++k) {
+    outcomes[notified[k]] = std::move(all.engines[k]);
+    EngineOutcome& one = outcomes[notified[k]];
     if (one.status.ok() && !all.patch.ok()) one.status = all.patch;
   }
   return outcomes;
@@ -198,7 +198,7 @@ class ExportCall {
       flush_out();
     }
     // Versions that come together are told once: a pull takes an engine through all of them.
-    if (exporter_->last() && (!exported || exporter_->done())) tell_engines(*exporter_->last());
+    if (exporter_->last() && (!exported || exporter_->done())) notify_engines(*exporter_->last());
     return exported.has_value();
   }
 
@@ -219,27 +219,27 @@ class ExportCall {
     for (const std::string& url : engines.urls) {
       auto checked = check_engine_url(url);
       if (!checked.ok()) return std::move(checked).status().at("--notify");
-      told_.emplace(*checked, std::nullopt);
+      notified_.emplace(*checked, std::nullopt);
     }
     return {};
   }
 
   // Those that do not have it yet: also after a restart, for who was told last is not kept. One
   // that fails is told again later; the export goes on.
-  void tell_engines(uint64_t version) {
+  void notify_engines(uint64_t version) {
     std::vector<std::string> urls;
-    for (const auto& [url, has] : told_) {
+    for (const auto& [url, has] : notified_) {
       if (has != version) urls.push_back(url);
     }
     if (urls.empty() || (version == tried_ && now_seconds() < next_try_)) return;
     num_failures_ = version == tried_ ? num_failures_ : 0;
     tried_ = version;
     const auto source = std::filesystem::absolute(arguments_.target).lexically_normal();
-    const auto outcomes = tell_slime_engines(arguments_.engines, urls, source, version);
+    const auto outcomes = notify_slime_engines(arguments_.engines, urls, source, version);
     engine_failure_ = {};
     for (size_t i = 0; i < urls.size(); ++i) {
       if (outcomes[i].status.ok()) {
-        told_[urls[i]] = version;
+        notified_[urls[i]] = version;
         continue;
       }
       log_event(
@@ -272,9 +272,9 @@ class ExportCall {
   std::optional<Exporter> exporter_;
   Progress progress_;
   uint64_t num_exported_ = 0;
-  std::map<std::string, std::optional<uint64_t>> told_;  // by engine: the version that it took
-  std::optional<uint64_t> tried_;                        // the version of the last attempt
-  double next_try_ = 0;                                  // of the same version
+  std::map<std::string, std::optional<uint64_t>> notified_;  // by engine: the version that it took
+  std::optional<uint64_t> tried_;                            // the version of the last attempt
+  double next_try_ = 0;                                      // of the same version
   unsigned num_failures_ = 0;
   Status engine_failure_;  // of the last attempt
 };

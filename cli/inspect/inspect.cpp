@@ -60,14 +60,14 @@ Status inspect_version(const Context& context, const InspectOptions& options,
   context.say(listed == tensors.size()
                   ? "Tensors, largest first:"
                   : fmt::format("The {} largest tensors (--all lists all):", listed));
-  const bool told = !tensors[0].form.empty();
+  const bool has_form = !tensors[0].form.empty();
   std::vector<Table::Column> columns = {{"bytes"}, {"tensor", false}};
-  if (told) columns.insert(columns.begin() + 1, Table::Column{"form", false});
+  if (has_form) columns.insert(columns.begin() + 1, Table::Column{"form", false});
   Table table(columns);
   for (size_t i = 0; i < listed; ++i) {
     std::vector<std::string> row = {human_bytes(double(tensors[i].payload_bytes)),
                                     shown(tensors[i].name)};
-    if (told) row.insert(row.begin() + 1, tensors[i].form);
+    if (has_form) row.insert(row.begin() + 1, tensors[i].form);
     table.add(std::move(row));
   }
   table.say(context);

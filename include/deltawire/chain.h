@@ -25,7 +25,7 @@ struct VersionRange {
   bool operator==(const VersionRange&) const = default;
 };
 
-// ---- ways to a version
+// ---- plans
 
 enum class HopKind : uint8_t { kVersion, kMerged, kAnchor };
 std::string_view hop_kind_name(HopKind kind) noexcept;  // "delta", "merged", "anchor"
@@ -211,8 +211,8 @@ class Chain {
   // whether they can be used is for plan() and fsck to say.
   Result<std::vector<AddedHop>> added_hops(uint64_t first, uint64_t last) const;
 
-  // The cheapest way to version `to` (none: the head) for a replica that holds `from` (none:
-  // nothing). NotFound when either is not there, or no way leads to it; Corruption when one would
+  // The cheapest plan to version `to` (none: the head) for a replica that holds `from` (none:
+  // nothing). NotFound when either is not there, or no path leads to it; Corruption when one would
   // but for a damaged record.
   Result<Plan> plan(std::optional<uint64_t> from = {}, std::optional<uint64_t> to = {}) const;
 

@@ -101,10 +101,7 @@ Result<VerifyReport> verify_checkpoints(const std::filesystem::path& a,
 // ---- for ranks of a sharded trainer: a part from tensors in memory
 
 // One tensor, or one rank's box of it, before and after.
-struct TensorChange {
-  std::string name;
-  DType dtype = DType::kU8;
-  Shape shape;                                    // of the whole tensor
+struct TensorChange : TensorSpec {
   Box box;                                        // default: all of it
   std::span<const uint8_t> old_bytes, new_bytes;  // the box's contents
 };

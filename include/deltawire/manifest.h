@@ -65,13 +65,7 @@ struct SideFile {
 // Names, dtypes and shapes of a version's tensors, sorted by name. Versions that have the same
 // share one object: schemas/<sha-256>.json.
 struct Schema {
-  struct Tensor {
-    std::string name;
-    DType dtype = DType::kU8;
-    Shape shape;
-    bool operator==(const Tensor&) const = default;
-  };
-  std::vector<Tensor> tensors;
+  std::vector<TensorSpec> tensors;
 
   bool operator==(const Schema&) const = default;
 };

@@ -43,27 +43,6 @@ struct PublishReport : Identity {
   std::string note;
 };
 
-// A tensor, or this rank's box of one.
-struct PublishTensor {
-  TensorView view;  // bytes are the box's contents; shape is the whole tensor's
-  Box box;
-  Memory memory = Memory::kHost;  // where the bytes are
-  // The dtype that the bytes really have, where they are rounded on their way: F64, F32, F16 or
-  // BF16 that are published as BF16, F16 or F32; on a GPU, F32 or F16 as BF16. Nothing larger than
-  // a piece is rounded at a time.
-  std::optional<DType> source = {};
-  // The caller's word that it is what the last version has: its bytes are not compared. They are
-  // still read where a version is stored whole, and where the chain does not know their digest.
-  bool unchanged = false;
-  // In place of `view.bytes`, which is empty then: the bytes as they are published, made as they
-  // are asked for, by several threads at once, a second time where they are needed again. For
-  // tensors that are computed from others, so that there is never a copy of all of them. `memory`
-  // says which memory read() writes to; on a GPU it is asked for all of the tensor at once, and
-  // must have written it when it returns. What it fails with, publish() fails with, and nothing is
-  // committed.
-  std::shared_ptr<const Body> computed = {};
-};
-
 // What the snapshot takes.
 struct SnapshotMemory {
   uint64_t host = 0, pinned = 0, device = 0, disk = 0;  // bytes

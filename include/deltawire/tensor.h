@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,6 +12,8 @@
 #include "deltawire/status.h"
 
 namespace deltawire {
+
+class Body;  // deltawire/store.h
 
 // Every dtype of the safetensors format. The numbers stay inside the process; files carry the
 // names.
@@ -52,11 +55,22 @@ std::string shape_to_string(const Shape& shape);  // "[2048, 1024]"
 // Where bytes are: in the host's memory, or in that of the GPU in use (see device/cuda.h).
 enum class Memory : uint8_t { kHost, kCuda };
 
-// A tensor whose bytes live elsewhere: in a mapped file, in a trainer's memory.
-struct TensorView {
+// A tensor without its bytes. What has bytes, boxes or digests beside it begins with one.
+struct TensorSpec {
   std::string name;
   DType dtype = DType::kU8;
   Shape shape;
+
+  bool operator==(const TensorSpec&) const = default;
+};
+
+// Whatever their names.
+inline bool same_form(const TensorSpec& a, const TensorSpec& b) {
+  return a.dtype == b.dtype && a.shape == b.shape;
+}
+
+// A tensor whose bytes live elsewhere: in a mapped file, in a trainer's memory.
+struct TensorView : TensorSpec {
   std::span<const uint8_t> bytes;
 };
 
@@ -84,12 +98,30 @@ void copy_box_out(const Box& box, DType dtype, const Shape& shape, std::span<con
 void copy_box_in(const Box& box, DType dtype, const Shape& shape, std::span<const uint8_t> contents,
                  std::span<uint8_t> tensor);
 
+// A tensor, or this rank's box of one.
+struct PublishTensor {
+  TensorView view;  // bytes are the box's contents; shape is the whole tensor's
+  Box box;
+  Memory memory = Memory::kHost;  // where the bytes are
+  // The dtype that the bytes really have, where they are rounded on their way: F64, F32, F16 or
+  // BF16 that are published as BF16, F16 or F32; on a GPU, F32 or F16 as BF16. Nothing larger than
+  // a piece is rounded at a time.
+  std::optional<DType> source = {};
+  // The caller's word that it is what the last version has: its bytes are not compared. They are
+  // still read where a version is stored whole, and where the chain does not know their digest.
+  bool unchanged = false;
+  // In place of `view.bytes`, which is empty then: the bytes as they are published, made as they
+  // are asked for, by several threads at once, a second time where they are needed again. For
+  // tensors that are computed from others, so that there is never a copy of all of them. `memory`
+  // says which memory read() writes to; on a GPU it is asked for all of the tensor at once, and
+  // must have written it when it returns. What it fails with, publish() fails with, and nothing is
+  // committed.
+  std::shared_ptr<const Body> computed = {};
+};
+
 // A tensor, or a box of one, that the caller owns and that outlives the replica. Its bytes may be
 // read at any time but during commit(), and are to be written by the replica alone.
-struct LiveTensor {
-  std::string name;
-  DType dtype = DType::kU8;
-  Shape shape;  // of the whole tensor
+struct LiveTensor : TensorSpec {  // of the whole tensor
   std::span<uint8_t> bytes;
   Memory memory = Memory::kHost;  // where the bytes are
   Box box = {};                   // what the bytes are of the tensor

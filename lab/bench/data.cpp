@@ -138,8 +138,7 @@ Result<BenchData> load_data(const std::string& old_path, const std::string& new_
   for (const CheckpointTensor& tensor : new_checkpoint.tensors()) {
     const TensorView& after = tensor.view;
     const CheckpointTensor* before = old_checkpoint.find(after.name);
-    if (before == nullptr || before->view.dtype != after.dtype ||
-        before->view.shape != after.shape) {
+    if (before == nullptr || !same_form(before->view, after)) {
       ++data.num_skipped;
       continue;
     }

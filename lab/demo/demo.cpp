@@ -91,7 +91,7 @@ class Demo {
   }
 
  private:
-  void tell(const std::string& line) const {
+  void announce(const std::string& line) const {
     context_.say(fmt::format("{:6.1f} s  {}", now_seconds() - start_, line));
   }
 
@@ -117,18 +117,18 @@ class Demo {
   Status open_store() {
     if (!options_.s3) {
       store_ = (work_ / "store").string();
-      tell("the store is a folder: " + store_);
+      announce("the store is a folder: " + store_);
       return {};
     }
     DW_ASSIGN_OR_RETURN(gateway_, Gateway::start(work_ / "rgw"));
     store_ = "s3://" + gateway_->bucket() + "/run";
-    tell("the store is a bucket of a Ceph RADOS Gateway at " + gateway_->endpoint());
+    announce("the store is a bucket of a Ceph RADOS Gateway at " + gateway_->endpoint());
     return {};
   }
 
   Status simulate() {
-    tell(fmt::format("a bf16 model of {} parameters; {} training steps that change 1.2 % each",
-                     options_.params, options_.steps));
+    announce(fmt::format("a bf16 model of {} parameters; {} training steps that change 1.2 % each",
+                         options_.params, options_.steps));
     return deltawire({"simulate", "--params", options_.params, "--steps",
                       std::to_string(options_.steps), "--density", "0.012", "--seed", "1", "-o",
                       (work_ / "train").string(), "--quiet"})
@@ -140,9 +140,9 @@ class Demo {
                         deltawire_json(with_store({"publish", checkpoint(step).string(), store_,
                                                    "--snapshot", (work_ / "snapshot").string()})));
     published_.push_back({json.at("version"), json.at("bytes"), json.at("seconds")});
-    tell(fmt::format("trainer    published version {}: {} in {}", published_.back().version,
-                     human_bytes(double(published_.back().bytes)),
-                     seconds(published_.back().seconds)));
+    announce(fmt::format("trainer    published version {}: {} in {}", published_.back().version,
+                         human_bytes(double(published_.back().bytes)),
+                         seconds(published_.back().seconds)));
     return {};
   }
 
@@ -180,7 +180,7 @@ class Demo {
     const std::chrono::milliseconds pause(5);
     DW_RETURN_IF_ERROR(wait_for("a", &a, "the first pull", at_least(0), pause));
     DW_RETURN_IF_ERROR(wait_for("b", &b, "the first pull", at_least(0), pause));
-    tell("replicas   a and b hold version 0 and follow");
+    announce("replicas   a and b hold version 0 and follow");
     const unsigned victim_step = std::max(1U, options_.steps / 3);
     for (unsigned step = 1; step <= options_.steps; ++step) {
       if (step != victim_step) {
@@ -194,7 +194,7 @@ class Demo {
       killer.join();
       DW_RETURN_IF_ERROR(Status(status));
       DW_ASSIGN_OR_RETURN(b, follow("b"));
-      tell("replica b  started again");
+      announce("replica b  started again");
     }
     DW_RETURN_IF_ERROR(wait_for("a", nullptr, "following", at_least(options_.steps), pause));
     DW_RETURN_IF_ERROR(wait_for("b", nullptr, "following", at_least(options_.steps), pause));
@@ -216,10 +216,11 @@ class Demo {
     process->wait();
     const Result<ReplicaState> state = read_replica_state(replica("b"));
     if (seen.ok() && state.ok() && state->patching_to) {
-      tell(fmt::format("replica b  killed with SIGKILL in the middle of the patch from {} to {}",
-                       state->version, *state->patching_to));
+      announce(
+          fmt::format("replica b  killed with SIGKILL in the middle of the patch from {} to {}",
+                      state->version, *state->patching_to));
     } else {
-      tell("replica b  killed with SIGKILL");
+      announce("replica b  killed with SIGKILL");
     }
   }
 
@@ -230,9 +231,9 @@ class Demo {
         deltawire_json(with_store({"compact", store_, "--span", std::to_string(options_.steps)})));
     for (const Json& merged : json.at("merged")) {
       if (!merged.at("written").get<bool>()) continue;
-      tell(fmt::format("chain      {} deltas merged into one: {} instead of {}", options_.steps,
-                       human_bytes(merged.at("bytes").get<double>()),
-                       human_bytes(merged.at("separate_bytes").get<double>())));
+      announce(fmt::format("chain      {} deltas merged into one: {} instead of {}", options_.steps,
+                           human_bytes(merged.at("bytes").get<double>()),
+                           human_bytes(merged.at("separate_bytes").get<double>())));
     }
     return {};
   }
@@ -242,7 +243,7 @@ class Demo {
         const Json json,
         deltawire_json(with_store({"pull", store_, replica("c").string(), "--name", "replica-c"})));
     late_bytes_ = json.at("bytes");
-    tell(fmt::format(
+    announce(fmt::format(
         "replica c  came late and caught up to version {} by the cheapest path: {}, {}",
         json.at("version").get<uint64_t>(), plural(json.at("hops").get<uint64_t>(), "hop"),
         human_bytes(double(late_bytes_))));
@@ -256,8 +257,8 @@ class Demo {
       return corruption("replica " + name + " differs from the trainer in " +
                         plural(report.num_different, "element"));
     }
-    tell(fmt::format("replica {}  is bit-identical to the trainer: {} compared", name,
-                     plural(report.num_elements, "element")));
+    announce(fmt::format("replica {}  is bit-identical to the trainer: {} compared", name,
+                         plural(report.num_elements, "element")));
     return {};
   }
 
@@ -293,7 +294,7 @@ class Demo {
                    {"peers_bytes", peers},
                    {"identical", true},
                    {"seconds", now_seconds() - start_}});
-    tell("done");
+    announce("done");
     return {};
   }
 

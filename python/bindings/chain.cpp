@@ -41,7 +41,7 @@ Result<std::vector<Spec>> tensors_of(const Chain& chain, uint64_t version) {
   DW_ASSIGN_OR_RETURN(const VersionRecord record, chain.version(version));
   DW_ASSIGN_OR_RETURN(const Schema schema, chain.schema(record.manifest));
   std::vector<Spec> specs;
-  for (const Schema::Tensor& tensor : schema.tensors) {
+  for (const TensorSpec& tensor : schema.tensors) {
     specs.emplace_back(tensor.name, dtype_name(tensor.dtype), tensor.shape);
   }
   return specs;

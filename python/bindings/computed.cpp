@@ -12,8 +12,8 @@
 #include "calls.h"
 #include "device/fp8.h"
 #include "device/whole.h"
+#include "diff/computed_tensors.h"
 #include "kernels/fp8_block.h"
-#include "publish/computed_tensors.h"
 #include "tensor/text.h"
 #include "tensors.h"
 

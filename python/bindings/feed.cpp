@@ -62,7 +62,7 @@ nb::dict to_dict(const FeedStep& step) {
 Schema schema_of(const Checkpoint& checkpoint) {
   Schema schema;
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
-    schema.tensors.push_back({tensor.view.name, tensor.view.dtype, tensor.view.shape});
+    schema.tensors.push_back(tensor.view);
   }
   return schema;
 }
@@ -102,9 +102,9 @@ void bind_feed(nb::module_& module) {
         const LiveMap map = to_map(tensors, arrays);
         MappedChanges changes = unwrap(without_gil([&]() -> Result<MappedChanges> {
           DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> steps, read_feed(local));
-          DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> route,
-                              feed_route(steps, to_identity(from), to_identity(to)));
-          return map_feed(route, map, threads);
+          DW_ASSIGN_OR_RETURN(const std::vector<FeedStep> path,
+                              steps_between(steps, to_identity(from), to_identity(to)));
+          return map_feed(path, map, threads);
         }));
         nb::list out;
         for (ArrayChanges& array : changes.arrays) {

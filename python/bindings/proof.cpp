@@ -27,9 +27,7 @@ std::vector<const Tensor*> chosen(const std::vector<const Tensor*>& tensors, Mem
 
 Status add_host(const std::vector<const Tensor*>& tensors, unsigned threads, Proof* proof) {
   std::vector<HeldPiece> pieces;
-  for (const Tensor* tensor : tensors) {
-    pieces.push_back({tensor->name, tensor->dtype, tensor->shape, tensor->box, tensor->bytes});
-  }
+  for (const Tensor* tensor : tensors) pieces.push_back({*tensor, tensor->box, tensor->bytes});
   return proof->add(pieces, threads);
 }
 
@@ -49,8 +47,7 @@ Status add_device(const std::vector<const Tensor*>& tensors, unsigned threads, P
   DW_ASSIGN_OR_RETURN(std::vector<Sums> sums, context.sums(boxes, nullptr));
   std::vector<SummedPiece> pieces;
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const Tensor& tensor = *tensors[i];
-    pieces.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.box, std::move(sums[i])});
+    pieces.push_back({*tensors[i], tensors[i]->box, std::move(sums[i])});
   }
   return proof->add(pieces);
 }

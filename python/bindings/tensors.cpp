@@ -145,9 +145,7 @@ Tensor make_tensor(std::string name, nb::ndarray<nb::ro> array, bool writable,
   return tensor;
 }
 
-TensorView view_of(const Tensor& tensor) {
-  return {tensor.name, tensor.dtype, tensor.shape, tensor.bytes};
-}
+TensorView view_of(const Tensor& tensor) { return {tensor, tensor.bytes}; }
 
 void refuse_box(const Tensor& tensor) {
   if (tensor.box.whole()) return;

@@ -17,11 +17,8 @@ namespace nb = nanobind;
 
 // Python's deltawire._core.Tensor: keeps its array alive. What is published may be read-only; what
 // a replica writes may not.
-struct Tensor {
-  std::string name;
-  DType dtype = DType::kU8;
-  Shape shape;  // of the whole tensor
-  Box box;      // what the bytes are of it
+struct Tensor : TensorSpec {  // of the whole tensor
+  Box box;                    // what the bytes are of it
   std::span<uint8_t> bytes;
   Memory memory = Memory::kHost;
   std::optional<DType> source;  // what the bytes really are, where they are converted on their way

@@ -6,6 +6,7 @@
 #include "bridge/foreign.h"
 #include "bridge/patch.h"
 #include "delta/output.h"
+#include "tensor/form.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -20,7 +21,7 @@ Status check_same_tensors(const ForeignInfo& info, const Checkpoint& base) {
     const CheckpointTensor* const held = base.find(tensor.name);
     if (held == nullptr || held->view.dtype != *tensor.dtype || held->view.shape != *tensor.shape) {
       return base_mismatch("version " + std::to_string(info.version) + " is whole and has tensor " +
-                           quote(tensor.name) + " as " + form_text(*tensor.dtype, *tensor.shape) +
+                           quote(tensor.name) + " as " + form_of(*tensor.dtype, *tensor.shape) +
                            ", which the checkpoint has not: it is a checkpoint by itself, copy it");
     }
   }
@@ -85,8 +86,7 @@ class ForeignApply {
     const auto& named = version_.info().tensors;
     const auto found = std::ranges::lower_bound(named, view.name, {}, &ForeignTensor::name);
     if (found == named.end() || found->name != view.name) return {};
-    return version_.apply(size_t(found - named.begin()), {view.name, view.dtype, view.shape}, out,
-                          inner);
+    return version_.apply(size_t(found - named.begin()), view, out, inner);
   }
 
   Status build_folder(const fs::path& temporary, const fs::path& shown) {
@@ -131,7 +131,7 @@ Result<bool> leads_to(const ForeignVersion& version, size_t index, const TensorV
     return checksum_of(tensor.checksum->kind, view.bytes) == *tensor.checksum;
   }
   std::vector<uint8_t> copy(view.bytes.begin(), view.bytes.end());
-  DW_RETURN_IF_ERROR(version.apply(index, {view.name, view.dtype, view.shape}, copy, nullptr));
+  DW_RETURN_IF_ERROR(version.apply(index, view, copy, nullptr));
   return std::ranges::equal(copy, view.bytes);
 }
 

@@ -102,7 +102,7 @@ Result<const Checkpoint*> ExportWork::bring_to(uint64_t version) {
 Status ExportWork::prove(const DescribedVersion& version, const std::string& name,
                          Bytes bytes) const {
   const Manifest& manifest = version.record.manifest;
-  const Schema::Tensor* const known = find_tensor(version.schema.tensors, name);
+  const TensorSpec* const known = find_tensor(version.schema.tensors, name);
   if (known == nullptr) return internal_error("tensor " + quote(name) + " is not of the version");
   const Digest got = tensor_digest(known->dtype, known->shape, bytes, boxes_hashed(manifest, name));
   const Digest& expected = manifest.digests[size_t(known - version.schema.tensors.data())];

@@ -12,16 +12,11 @@
 namespace deltawire {
 namespace {
 
-TensorSpec exported_spec(const Schema::Tensor& tensor) {
-  return {tensor.name, tensor.dtype, tensor.shape};
-}
-
 ForeignDraft full_draft(const DescribedVersion& now) {
   ForeignDraft draft;
   draft.version = now.record.manifest.version;
   draft.full = true;
-  for (const Schema::Tensor& tensor : now.schema.tensors)
-    draft.tensors.push_back(exported_spec(tensor));
+  for (const TensorSpec& tensor : now.schema.tensors) draft.tensors.push_back(tensor);
   return draft;
 }
 
@@ -31,19 +26,19 @@ ForeignDraft delta_draft(const DescribedVersion& before, const DescribedVersion&
   draft.version = now.record.manifest.version;
   draft.base = before.record.manifest.version;
   for (size_t i = 0; i < now.schema.tensors.size(); ++i) {
-    const Schema::Tensor& tensor = now.schema.tensors[i];
-    const Schema::Tensor* const old = find_tensor(before.schema.tensors, tensor.name);
+    const TensorSpec& tensor = now.schema.tensors[i];
+    const TensorSpec* const old = find_tensor(before.schema.tensors, tensor.name);
     if (old == nullptr || *old != tensor) {
       draft.added.push_back(tensor.name);
-      draft.tensors.push_back(exported_spec(tensor));
+      draft.tensors.push_back(tensor);
       continue;
     }
     const size_t at = size_t(old - before.schema.tensors.data());
     if (before.record.manifest.digests[at] != now.record.manifest.digests[i]) {
-      draft.tensors.push_back(exported_spec(tensor));
+      draft.tensors.push_back(tensor);
     }
   }
-  for (const Schema::Tensor& tensor : before.schema.tensors) {
+  for (const TensorSpec& tensor : before.schema.tensors) {
     if (find_tensor(now.schema.tensors, tensor.name) == nullptr) {
       draft.removed.push_back(tensor.name);
     }
@@ -182,7 +177,7 @@ ForeignOptions Exporter::Impl::how() const {
 
 Status Exporter::Impl::write(const DescribedVersion* before, const DescribedVersion& now,
                              ForeignDraft draft) {
-  for (const Schema::Tensor& tensor : now.schema.tensors) {
+  for (const TensorSpec& tensor : now.schema.tensors) {
     DW_ASSIGN_OR_RETURN(const uint64_t elements, num_elements(tensor.shape));
     draft.model_elements += elements;
   }

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/guard.h"
 #include "bridge/bridge.h"
+#include "tensor/form.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
@@ -33,10 +34,6 @@ Result<const Dialect*> require_dialect(const std::string& name) {
   return invalid_argument("there is no dialect \"" + name + "\"; there are " + known);
 }
 
-std::string form_text(DType dtype, const Shape& shape) {
-  return std::string(dtype_name(dtype)) + " " + shape_to_string(shape);
-}
-
 ForeignSummary summary_of(const Dialect& dialect, const ForeignInfo& info, bool tensors) {
   ForeignSummary summary{std::string(dialect.name()),
                          info.version,
@@ -49,9 +46,9 @@ ForeignSummary summary_of(const Dialect& dialect, const ForeignInfo& info, bool 
                          info.file_bytes};
   if (!tensors) return summary;
   for (const ForeignTensor& tensor : info.tensors) {
-    const bool told = tensor.dtype && tensor.shape;
+    const bool known = tensor.dtype && tensor.shape;
     summary.tensors.push_back({tensor.name,
-                               told ? form_text(*tensor.dtype, *tensor.shape) : std::string(),
+                               known ? form_of(*tensor.dtype, *tensor.shape) : std::string(),
                                tensor.payload_bytes});
   }
   return summary;

@@ -23,7 +23,4 @@ Result<std::unique_ptr<ForeignVersion>> open_foreign(const ForeignPath& path);
 // Tells two versions of one number apart without reading their payloads: hex digits.
 std::string fingerprint_of(const ForeignInfo& info);
 
-// "BF16 [2048, 1024]"
-std::string form_text(DType dtype, const Shape& shape);
-
 }  // namespace deltawire

@@ -213,7 +213,7 @@ bool Importer::Impl::is_image_damaged(const CommittedState& state, const Foreign
       parallel_try("hashing", &pool, info.tensors.size(), [&](size_t i, unsigned) -> Status {
         const std::string& name = info.tensors[i].name;
         const CheckpointTensor* const held = state.checkpoint.find(name);
-        const Schema::Tensor* const known = find_tensor(state.schema.tensors, name);
+        const TensorSpec* const known = find_tensor(state.schema.tensors, name);
         if (held == nullptr || known == nullptr) return {};
         const Digest got = tensor_digest(known->dtype, known->shape, held->view.bytes,
                                          boxes_hashed(manifest, name));

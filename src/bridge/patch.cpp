@@ -10,6 +10,7 @@
 #include "base/mapping.h"
 #include "base/waves.h"
 #include "bridge/foreign.h"
+#include "tensor/form.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -124,8 +125,8 @@ Status check_fits(const ForeignInfo& info, const Checkpoint& old) {
         (tensor.shape && *tensor.shape != view.shape)) {
       return base_mismatch(
           place_in(info, tensor.name) + ": is for " +
-          form_text(tensor.dtype.value_or(view.dtype), tensor.shape.value_or(view.shape)) +
-          ", the checkpoint has " + form_text(view.dtype, view.shape) +
+          form_of(tensor.dtype.value_or(view.dtype), tensor.shape.value_or(view.shape)) +
+          ", the checkpoint has " + form_of(view) +
           ": begin with the checkpoint that the run began with");
     }
   }
@@ -144,13 +145,12 @@ Result<std::vector<PublishTensor>> patch_tensors(const ForeignVersion& version,
     sizes.push_back(held.back()->view.bytes.size());
   }
   DW_ASSIGN_OR_RETURN(const std::vector<MutableBytes> made, scratch->make(sizes));
-  Status patched =
-      Waves(sizes, Waves::Inside::kShared, pool, progress)
-          .run([&](size_t i, ThreadPool* inner) -> Status {
-            const TensorView& view = held[i]->view;
-            copy_tensor(view.bytes, made[i], inner);
-            return version.apply(i, {view.name, view.dtype, view.shape}, made[i], inner);
-          });
+  Status patched = Waves(sizes, Waves::Inside::kShared, pool, progress)
+                       .run([&](size_t i, ThreadPool* inner) -> Status {
+                         const TensorView& view = held[i]->view;
+                         copy_tensor(view.bytes, made[i], inner);
+                         return version.apply(i, view, made[i], inner);
+                       });
   DW_RETURN_IF_ERROR(judge(version, std::move(patched)));
   DW_RETURN_IF_ERROR(scratch->check());
   DW_RETURN_IF_ERROR(old.check_whole());
@@ -184,7 +184,7 @@ Result<std::vector<PublishTensor>> whole_tensors(const ForeignVersion& version, 
                     .run([&](size_t i, ThreadPool* inner) -> Status {
                       TensorView& view = tensors[i].view;
                       view.bytes = made[i];
-                      return version.apply(i, {view.name, view.dtype, view.shape}, made[i], inner);
+                      return version.apply(i, view, made[i], inner);
                     });
   DW_RETURN_IF_ERROR(judge(version, std::move(read)));
   DW_RETURN_IF_ERROR(scratch->check());
@@ -200,17 +200,16 @@ Status try_patch(const ForeignVersion& version, const Checkpoint& old, ThreadPoo
     sizes.push_back(old.find(tensor.name)->view.bytes.size());
   }
   std::atomic<bool> changed = false;
-  Status patched =
-      Waves(sizes, Waves::Inside::kShared, pool, progress)
-          .run([&](size_t i, ThreadPool* inner) -> Status {
-            const TensorView& view = old.find(info.tensors[i].name)->view;
-            DW_ASSIGN_OR_RETURN(const auto copy, allocate_bytes(sizes[i]));
-            const MutableBytes bytes{copy.get(), sizes[i]};
-            copy_tensor(view.bytes, bytes, inner);
-            DW_RETURN_IF_ERROR(version.apply(i, {view.name, view.dtype, view.shape}, bytes, inner));
-            if (!changed && !std::ranges::equal(bytes, view.bytes)) changed = true;
-            return {};
-          });
+  Status patched = Waves(sizes, Waves::Inside::kShared, pool, progress)
+                       .run([&](size_t i, ThreadPool* inner) -> Status {
+                         const TensorView& view = old.find(info.tensors[i].name)->view;
+                         DW_ASSIGN_OR_RETURN(const auto copy, allocate_bytes(sizes[i]));
+                         const MutableBytes bytes{copy.get(), sizes[i]};
+                         copy_tensor(view.bytes, bytes, inner);
+                         DW_RETURN_IF_ERROR(version.apply(i, view, bytes, inner));
+                         if (!changed && !std::ranges::equal(bytes, view.bytes)) changed = true;
+                         return {};
+                       });
   DW_RETURN_IF_ERROR(judge(version, std::move(patched)));
   DW_RETURN_IF_ERROR(old.check_whole());
   const auto writes = [](const ForeignTensor& tensor) { return tensor.payload_bytes != 0; };

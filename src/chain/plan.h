@@ -1,4 +1,4 @@
-// The cheapest way from what a replica holds to a version.
+// The cheapest plan from what a replica holds to a version.
 #pragma once
 
 #include <cstdint>

@@ -303,8 +303,8 @@ Result<std::vector<TensorState>> states_of(const Schema& schema, const Manifest&
   }
   std::vector<TensorState> states;
   for (size_t i = 0; i < schema.tensors.size(); ++i) {
-    const Schema::Tensor& tensor = schema.tensors[i];
-    states.push_back({tensor.name, tensor.dtype, tensor.shape, manifest.digests[i]});
+    const TensorSpec& tensor = schema.tensors[i];
+    states.push_back({tensor, manifest.digests[i]});
   }
   return states;
 }

@@ -14,7 +14,7 @@ Status wrong(std::string_view tensor, std::string_view what, const std::string& 
                     expected + ", got " + got);
 }
 
-Status check_spec(const Schema::Tensor& expected, DType dtype, const Shape& shape) {
+Status check_spec(const TensorSpec& expected, DType dtype, const Shape& shape) {
   if (dtype != expected.dtype) {
     return wrong(expected.name, "dtype", std::string(dtype_name(expected.dtype)),
                  std::string(dtype_name(dtype)));
@@ -25,13 +25,12 @@ Status check_spec(const Schema::Tensor& expected, DType dtype, const Shape& shap
   return {};
 }
 
-size_t index_of(const Schema& schema, const Schema::Tensor& tensor) {
+size_t index_of(const Schema& schema, const TensorSpec& tensor) {
   return size_t(&tensor - schema.tensors.data());
 }
 
 // The digest that a manifest has for a tensor or a box of it; null when it has none for that box.
-const Digest* digest_of_box(const DescribedState& state, const Schema::Tensor& tensor,
-                            const Box& box) {
+const Digest* digest_of_box(const DescribedState& state, const TensorSpec& tensor, const Box& box) {
   if (box.whole() && boxes_hashed(*state.manifest, tensor.name) == nullptr) {
     return &state.manifest->digests[index_of(*state.schema, tensor)];
   }
@@ -53,9 +52,9 @@ std::vector<Box> boxes_of(const DescribedState& state, const std::string& tensor
 }
 
 // Whether two versions have the same contents, as far as digests tell: those of other boxes do not.
-bool may_be_same(const DescribedState& a, const Schema::Tensor& in_a, const DescribedState& b,
-                 const Schema::Tensor& in_b) {
-  if (in_a.dtype != in_b.dtype || in_a.shape != in_b.shape) return false;
+bool may_be_same(const DescribedState& a, const TensorSpec& in_a, const DescribedState& b,
+                 const TensorSpec& in_b) {
+  if (!same_form(in_a, in_b)) return false;
   if (boxes_of(a, in_a.name) != boxes_of(b, in_b.name)) return true;
   return a.manifest->digests[index_of(*a.schema, in_a)] ==
          b.manifest->digests[index_of(*b.schema, in_b)];
@@ -66,7 +65,7 @@ bool may_be_same(const DescribedState& a, const Schema::Tensor& in_a, const Desc
 Status check_state(const Schema& schema, const Manifest& manifest) {
   DW_ASSIGN_OR_RETURN(std::vector<TensorState> states, states_of(schema, manifest));
   for (const auto& [name, boxes] : manifest.boxes) {
-    const Schema::Tensor* tensor = find_tensor(schema.tensors, name);
+    const TensorSpec* tensor = find_tensor(schema.tensors, name);
     if (tensor == nullptr) return corruption("boxes: there is no tensor " + quote(name));
     for (const BoxDigest& box : boxes) {
       Status status = check_box(box.box, tensor->dtype, tensor->shape);
@@ -88,7 +87,7 @@ Status check_state(const Schema& schema, const Manifest& manifest) {
 }
 
 Status DeltaPartsCheck::check_entry(const DeltaEntry& entry) const {
-  const Schema::Tensor* tensor = find_tensor(target_.schema->tensors, entry.tensor);
+  const TensorSpec* tensor = find_tensor(target_.schema->tensors, entry.tensor);
   if (tensor == nullptr) {
     return corruption("tensor " + quote(entry.tensor) + ": the version has no such tensor");
   }
@@ -98,7 +97,7 @@ Status DeltaPartsCheck::check_entry(const DeltaEntry& entry) const {
     return wrong(entry.tensor, "digest", after->hex(), entry.new_digest.hex());
   }
   if (base_.schema == nullptr || !entry.old_digest) return {};
-  const Schema::Tensor* old = find_tensor(base_.schema->tensors, entry.tensor);
+  const TensorSpec* old = find_tensor(base_.schema->tensors, entry.tensor);
   if (old == nullptr) return corruption("tensor " + quote(entry.tensor) + ": the base has none");
   DW_RETURN_IF_ERROR(check_spec(*old, entry.dtype, entry.shape));
   const Digest* before = digest_of_box(base_, *old, entry.box);
@@ -127,15 +126,15 @@ Status DeltaPartsCheck::add(const DeltaPart& part) {
 
 Status DeltaPartsCheck::finish() const {
   if (base_.schema == nullptr) return {};
-  for (const Schema::Tensor& tensor : target_.schema->tensors) {
-    const Schema::Tensor* old = find_tensor(base_.schema->tensors, tensor.name);
+  for (const TensorSpec& tensor : target_.schema->tensors) {
+    const TensorSpec* old = find_tensor(base_.schema->tensors, tensor.name);
     const bool same = old != nullptr && may_be_same(base_, *old, target_, tensor);
     if (!same && !covered_.contains(tensor.name)) {
       return corruption("tensor " + quote(tensor.name) + ": changed, but no part brings it");
     }
   }
   size_t num_removed = 0;
-  for (const Schema::Tensor& tensor : base_.schema->tensors) {
+  for (const TensorSpec& tensor : base_.schema->tensors) {
     if (find_tensor(target_.schema->tensors, tensor.name) != nullptr) continue;
     ++num_removed;
     if (!removed_.contains(tensor.name)) {
@@ -151,7 +150,7 @@ Status WholeFilesCheck::add(std::string_view header, uint64_t file_bytes) {
   DW_ASSIGN_OR_RETURN(const SafetensorsHeader parsed,
                       parse_safetensors_header(header.substr(8), file_bytes - header.size()));
   for (const TensorEntry& entry : parsed.entries) {
-    const Schema::Tensor* tensor = find_tensor(schema_.tensors, entry.spec.name);
+    const TensorSpec* tensor = find_tensor(schema_.tensors, entry.spec.name);
     if (tensor == nullptr) {
       return corruption("tensor " + quote(entry.spec.name) + ": the version has no such tensor");
     }
@@ -164,7 +163,7 @@ Status WholeFilesCheck::add(std::string_view header, uint64_t file_bytes) {
 }
 
 Status WholeFilesCheck::finish() const {
-  for (const Schema::Tensor& tensor : schema_.tensors) {
+  for (const TensorSpec& tensor : schema_.tensors) {
     if (!seen_.contains(tensor.name)) {
       return corruption("tensor " + quote(tensor.name) + ": is in none of the files");
     }

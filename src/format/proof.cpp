@@ -22,11 +22,11 @@ std::string place_of(const std::string& tensor) { return "tensor " + quote(tenso
 // The size of a piece's box, of which `given` bytes are there.
 template <class Piece>
 Result<uint64_t> piece_bytes(const Piece& piece, uint64_t given) {
-  DW_RETURN_IF_ERROR(check_box(piece.box, piece.dtype, piece.shape).at(place_of(piece.tensor)));
+  DW_RETURN_IF_ERROR(check_box(piece.box, piece.dtype, piece.shape).at(place_of(piece.name)));
   DW_ASSIGN_OR_RETURN(const uint64_t bytes,
                       tensor_size_bytes(piece.dtype, box_shape(piece.box, piece.shape)));
   if (bytes == given) return bytes;
-  return invalid_argument(place_of(piece.tensor) + ": " + std::to_string(given) +
+  return invalid_argument(place_of(piece.name) + ": " + std::to_string(given) +
                           " bytes were given, its box has " + std::to_string(bytes));
 }
 
@@ -62,9 +62,8 @@ Status Proof::add(std::span<const HeldPiece> pieces, unsigned threads) {
                              },
                              [&](size_t i) {
                                const HeldPiece& piece = pieces[i];
-                               return add_piece(
-                                   piece.tensor, piece.dtype, piece.shape,
-                                   {normalise_box(piece.box, piece.shape), std::move(sums[i])});
+                               return add_piece(piece, {normalise_box(piece.box, piece.shape),
+                                                        std::move(sums[i])});
                              }));
   return check_same();
 }
@@ -72,8 +71,7 @@ Status Proof::add(std::span<const HeldPiece> pieces, unsigned threads) {
 Status Proof::add(std::span<const SummedPiece> pieces) {
   for (const SummedPiece& piece : pieces) {
     DW_RETURN_IF_ERROR(piece_bytes(piece, piece.sums.num_bytes()).status());
-    DW_RETURN_IF_ERROR(add_piece(piece.tensor, piece.dtype, piece.shape,
-                                 {normalise_box(piece.box, piece.shape), piece.sums}));
+    DW_RETURN_IF_ERROR(add_piece(piece, {normalise_box(piece.box, piece.shape), piece.sums}));
   }
   return check_same();
 }
@@ -81,7 +79,7 @@ Status Proof::add(std::span<const SummedPiece> pieces) {
 Status Proof::add(const Proof& other) {
   for (const auto& [name, tensor] : other.tensors_) {
     for (const Piece& piece : tensor.pieces) {
-      DW_RETURN_IF_ERROR(add_piece(name, tensor.dtype, tensor.shape, piece));
+      DW_RETURN_IF_ERROR(add_piece(tensor, piece));
     }
   }
   differing_.insert(other.differing_.begin(), other.differing_.end());
@@ -101,16 +99,17 @@ Status Proof::check_same() const {
   return base_mismatch("copies of the same weights differ: " + list_of(places));
 }
 
-Status Proof::add_piece(const std::string& name, DType dtype, const Shape& shape, Piece piece) {
-  Tensor& tensor = tensors_.try_emplace(name, Tensor{dtype, shape, {}}).first->second;
-  if (tensor.dtype != dtype || tensor.shape != shape) {
-    return invalid_argument(place_of(name) + ": is " + form_of(tensor.dtype, tensor.shape) +
-                            " here and " + form_of(dtype, shape) + " there");
+Status Proof::add_piece(const TensorSpec& spec, Piece piece) {
+  Tensor& tensor = tensors_.try_emplace(spec.name, Tensor{spec, {}}).first->second;
+  if (!same_form(tensor, spec)) {
+    return invalid_argument(place_of(spec.name) + ": is " + form_of(tensor) + " here and " +
+                            form_of(spec) + " there");
   }
   for (const Piece& held : tensor.pieces) {
     if (held.box != piece.box) continue;
     if (held.sums != piece.sums) {
-      differing_.try_emplace(name, piece.box.whole() ? "" : ", box " + box_to_string(piece.box));
+      differing_.try_emplace(spec.name,
+                             piece.box.whole() ? "" : ", box " + box_to_string(piece.box));
     }
     return {};
   }
@@ -157,7 +156,7 @@ Status Proof::check(const Schema& schema, const Manifest& manifest) const {
   DW_ASSIGN_OR_RETURN(const auto held, digests());
   std::vector<std::string> wrong;
   for (size_t i = 0; i < schema.tensors.size(); ++i) {
-    const Schema::Tensor& tensor = schema.tensors[i];
+    const TensorSpec& tensor = schema.tensors[i];
     if (boxes_hashed(manifest, tensor.name) != nullptr) {
       return unsupported(version + ", " + place_of(tensor.name) +
                          ": was published box by box, without the sums of the boxes");
@@ -165,7 +164,7 @@ Status Proof::check(const Schema& schema, const Manifest& manifest) const {
     const auto own = tensors_.find(tensor.name);
     if (own == tensors_.end()) {
       wrong.push_back(place_of(tensor.name) + " is missing");
-    } else if (own->second.dtype != tensor.dtype || own->second.shape != tensor.shape) {
+    } else if (!same_form(own->second, tensor)) {
       wrong.push_back(place_of(tensor.name) + " has another dtype or shape");
     } else if (held.at(tensor.name) != manifest.digests[i]) {
       wrong.push_back(place_of(tensor.name) + ": expected " + manifest.digests[i].hex() + ", got " +

@@ -16,19 +16,13 @@
 namespace deltawire {
 
 // A tensor, or a box of it, in host memory.
-struct HeldPiece {
-  std::string tensor;
-  DType dtype = DType::kU8;
-  Shape shape;  // of the whole tensor
+struct HeldPiece : TensorSpec {  // of the whole tensor
   Box box;
   std::span<const uint8_t> bytes;  // the box's contents, row by row
 };
 
 // The same, with what it adds to its tensor, which was found elsewhere: cuda::Context::sums().
-struct SummedPiece {
-  std::string tensor;
-  DType dtype = DType::kU8;
-  Shape shape;
+struct SummedPiece : TensorSpec {
   Box box;
   Sums sums;
 };
@@ -63,12 +57,10 @@ class Proof {
     Box box;
     Sums sums;
   };
-  struct Tensor {
-    DType dtype = DType::kU8;
-    Shape shape;
+  struct Tensor : TensorSpec {
     std::vector<Piece> pieces;
   };
-  Status add_piece(const std::string& name, DType dtype, const Shape& shape, Piece piece);
+  Status add_piece(const TensorSpec& spec, Piece piece);
   Status check_same() const;
   static Result<Digest> digest_of_tensor(const std::string& name, const Tensor& tensor);
 

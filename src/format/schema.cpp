@@ -11,8 +11,8 @@ namespace {
 constexpr std::string_view kSchemaFormat = "schema/1";
 
 // [name, dtype, shape]
-Result<Schema::Tensor> read_tensor(CanonicalReader* reader) {
-  Schema::Tensor tensor;
+Result<TensorSpec> read_tensor(CanonicalReader* reader) {
+  TensorSpec tensor;
   const auto bad = [] { return bad_field("tensors", "name, dtype and shape of each"); };
   reader->open_list();
   if (!reader->next_item()) return bad();
@@ -35,10 +35,10 @@ Result<Schema::Tensor> read_tensor(CanonicalReader* reader) {
   return tensor;
 }
 
-Result<std::vector<Schema::Tensor>> read_tensors(CanonicalReader* reader) {
-  std::vector<Schema::Tensor> tensors;
+Result<std::vector<TensorSpec>> read_tensors(CanonicalReader* reader) {
+  std::vector<TensorSpec> tensors;
   for (reader->open_list(); reader->next_item();) {
-    DW_ASSIGN_OR_RETURN(Schema::Tensor tensor, read_tensor(reader));
+    DW_ASSIGN_OR_RETURN(TensorSpec tensor, read_tensor(reader));
     if (!tensors.empty() && tensors.back().name >= tensor.name) {
       return bad_field("tensors", "names in ascending order");
     }
@@ -52,7 +52,7 @@ Result<std::vector<Schema::Tensor>> read_tensors(CanonicalReader* reader) {
 
 std::string serialise_schema(const Schema& schema) {
   std::string tensors;
-  for (const Schema::Tensor& tensor : schema.tensors) {
+  for (const TensorSpec& tensor : schema.tensors) {
     tensors.append(tensors.empty() ? "[" : ",[").append(canonical_text(tensor.name));
     tensors.append(",\"").append(dtype_name(tensor.dtype)).append("\",[");
     tensors.append(join_numbers(tensor.shape)).append("]]");

@@ -9,10 +9,7 @@
 
 namespace deltawire {
 
-struct TensorState {
-  std::string name;
-  DType dtype = DType::kU8;
-  Shape shape;
+struct TensorState : TensorSpec {
   Digest digest;
 };
 

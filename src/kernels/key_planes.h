@@ -117,11 +117,11 @@ constexpr uint8_t base_of_score(uint32_t score) { return uint8_t(255U - (score &
 
 // ---- groups
 
-// Group g of n elements. Element i of it is in row i / columns, column i % columns.
-struct Group {
+// Eight rows: group g of n elements. Element i of it is in row i / columns, column i % columns.
+struct RowGroup {
   uint32_t begin, count, columns;
 };
-constexpr Group group_of(uint32_t n, uint32_t g) {
+constexpr RowGroup group_of(uint32_t n, uint32_t g) {
   const uint32_t begin = g * uint32_t(kGroupElements);
   const uint32_t left = n - begin;
   return {begin, left < kGroupElements ? left : uint32_t(kGroupElements), uint32_t(columns(left))};

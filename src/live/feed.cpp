@@ -55,23 +55,23 @@ Result<std::vector<FeedStep>> read_feed(const fs::path& local) {
   });
 }
 
-Result<std::vector<FeedStep>> feed_route(const std::vector<FeedStep>& steps, const Identity& from,
-                                         const Identity& to) {
+Result<std::vector<FeedStep>> steps_between(const std::vector<FeedStep>& steps,
+                                            const Identity& from, const Identity& to) {
   // Back from the goal: the step to each version is the newest that led there.
-  std::vector<FeedStep> route;
+  std::vector<FeedStep> path;
   for (Identity at = to; at != from;) {
     const auto step =
         std::find_if(steps.begin(), steps.end(), [&](const FeedStep& s) { return s.to == at; });
-    if (step == steps.end() || !step->from || route.size() == steps.size()) {
+    if (step == steps.end() || !step->from || path.size() == steps.size()) {
       return not_found("the feed does not lead from " + to_string(from) + " to " + to_string(to) +
                        ": " + to_string(at) +
                        (step == steps.end() ? " is not in it" : " is not a delta there"));
     }
-    route.push_back(*step);
+    path.push_back(*step);
     at = *step->from;
   }
-  std::reverse(route.begin(), route.end());
-  return route;
+  std::reverse(path.begin(), path.end());
+  return path;
 }
 
 Result<std::map<std::string, Digest>> feed_digests(const FeedStep& step, const Schema& schema) {

@@ -35,8 +35,8 @@ Result<std::vector<FeedStep>> read_feed(const std::filesystem::path& local);
 
 // The steps that lead from one version to another, in order; NotFound when they are not all there,
 // or when they lead from other weights that only have the same number.
-Result<std::vector<FeedStep>> feed_route(const std::vector<FeedStep>& steps, const Identity& from,
-                                         const Identity& to);
+Result<std::vector<FeedStep>> steps_between(const std::vector<FeedStep>& steps,
+                                            const Identity& from, const Identity& to);
 
 // The digests of the tensors of the version that a step leads to, by name; `schema` is that of the
 // checkpoint. BaseMismatch when they are not its tensors; Unsupported when its digests do not add

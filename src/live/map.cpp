@@ -226,7 +226,7 @@ Status check_map(const LiveMap& map) {
   return {};
 }
 
-Result<MappedChanges> map_feed(const std::vector<FeedStep>& route, const LiveMap& map,
+Result<MappedChanges> map_feed(const std::vector<FeedStep>& steps, const LiveMap& map,
                                unsigned threads) {
   return guard_memory("reading a feed", [&]() -> Result<MappedChanges> {
     DW_RETURN_IF_ERROR(check_map(map));
@@ -234,10 +234,10 @@ Result<MappedChanges> map_feed(const std::vector<FeedStep>& route, const LiveMap
     Collected collected;
     std::set<std::string> changed;
     collected.pieces.resize(map.array_elements.size());
-    for (size_t order = 0; order < route.size(); ++order) {
+    for (size_t order = 0; order < steps.size(); ++order) {
       std::vector<PartFile> parts;
-      for (const std::string& name : route[order].parts) {
-        const std::filesystem::path path = route[order].folder / name;
+      for (const std::string& name : steps[order].parts) {
+        const std::filesystem::path path = steps[order].folder / name;
         parts.push_back({path, path.string()});
       }
       DW_ASSIGN_OR_RETURN(const Delta delta, open_delta_parts(parts));

@@ -90,13 +90,13 @@ struct ArrayChanges {
 
 struct MappedChanges {
   std::vector<ArrayChanges> arrays;          // as the map has them
-  std::vector<std::string> changed_tensors;  // all that the route changes, mapped or not; sorted
+  std::vector<std::string> changed_tensors;  // all that the steps change, mapped or not; sorted
 };
 
-// What `route` changes in each array of the map; of an element that several steps change, the last
+// What `steps` change in each array of the map; of an element that several change, the last
 // value. All that is read is checked first: Corruption names the part. BaseMismatch when a tensor
 // has another dtype or shape than the map says. `threads`: 0 is one for each core.
-Result<MappedChanges> map_feed(const std::vector<FeedStep>& route, const LiveMap& map,
+Result<MappedChanges> map_feed(const std::vector<FeedStep>& steps, const LiveMap& map,
                                unsigned threads = 0);
 
 }  // namespace deltawire

@@ -10,9 +10,9 @@
 #include "chain/names.h"
 #include "chain/plan.h"
 #include "deltawire/maintain.h"
+#include "diff/diff.h"
 #include "maintain/merge.h"
 #include "maintain/walk_parts.h"
-#include "publish/diff.h"
 #include "replica/hop_files.h"
 #include "transfer/fetch.h"
 
@@ -23,19 +23,17 @@ namespace {
 constexpr unsigned kChecksAtOnce = 8;  // requests: a store has latency
 
 // A checkpoint as what a diff is made against. It was checked when it was brought there.
-class CheckpointSnapshot final : public Snapshot {
+class CheckpointState final : public OldState {
  public:
-  explicit CheckpointSnapshot(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
-  Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override {
+  explicit CheckpointState(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  Result<std::optional<OldPiece>> find(const TensorSpec& form, const Box& box) const override {
     const CheckpointTensor* tensor = checkpoint_.find(form.name);
-    if (tensor == nullptr || tensor->view.dtype != form.dtype || tensor->view.shape != form.shape ||
-        !box.whole()) {
+    if (tensor == nullptr || !same_form(tensor->view, form) || !box.whole()) {
       return std::optional<OldPiece>();
     }
     return std::optional(OldPiece{tensor->view.bytes, nullptr});
   }
   Hashing hashing() const override { return Hashing::kChanged; }
-  Status advance(const Advance&) override { return unsupported("not a publisher's"); }
 
  private:
   const Checkpoint& checkpoint_;
@@ -203,31 +201,26 @@ class Compaction {
 
   Status diff_states(const End& from, const Checkpoint& before, const Checkpoint& after,
                      PartStream* stream) {
-    std::vector<PublishTensor> tensors;
-    for (const CheckpointTensor& tensor : after.tensors()) tensors.push_back({tensor.view, {}});
-    PublishOptions options;
-    options.part_bytes = options_.part_bytes;
-    options.limits.memory_bytes = options_.memory_limit;
-    options.progress = options_.work.progress;
-    const CheckpointSnapshot snapshot(before);
-    DW_ASSIGN_OR_RETURN(const StateDiff diff, diff_state({tensors,
-                                                          snapshot,
-                                                          {&from.record.manifest, &from.schema},
-                                                          options_.codec,
-                                                          options,
-                                                          UINT64_MAX},
-                                                         &pool_, stream));
+    const std::vector<PublishTensor> tensors = tensors_of(after);
+    const CheckpointState old(before);
+    const DiffJob job{tensors,
+                      old,
+                      {&from.record.manifest, &from.schema},
+                      options_.codec,
+                      share_memory(options_.memory_limit, options_.part_bytes),
+                      options_.work.progress};
+    DW_RETURN_IF_ERROR(Status(diff_state(job, &pool_, stream).status()));
     std::vector<std::string> removed;
-    for (const Schema::Tensor& tensor : from.schema.tensors) {
+    for (const TensorSpec& tensor : from.schema.tensors) {
       if (after.find(tensor.name) == nullptr) removed.push_back(tensor.name);
     }
     return stream->finish(std::move(removed));
   }
 
   // The deltas between the ends by the cheapest path; none when that goes through an anchor, or
-  // when it is clear beforehand that they tell differences.
+  // when it is clear beforehand that they carry differences.
   Result<std::optional<std::vector<Delta>>> fetch_hops(const End& from, const End& to) {
-    if (!tells_values(to.record.manifest.codec)) return std::optional<std::vector<Delta>>();
+    if (!carries_values(to.record.manifest.codec)) return std::optional<std::vector<Delta>>();
     const Held held{from.record.manifest.version, from.record.digest};
     const Result<Plan> planned = plan_catch_up(chain_, held, to.record.manifest.version);
     if (!planned.ok() && planned.status().code() == Code::kNotFound) {

@@ -8,7 +8,6 @@
 #include "format/tensor_digest.h"
 #include "maintain/walk_parts.h"
 #include "publish/anchor.h"
-#include "publish/packed_body.h"
 #include "replica/tensors.h"
 #include "store/bodies.h"
 #include "tensor/text.h"

@@ -112,7 +112,7 @@ Status merge_box(const BoxHistory& history, ThreadPool* pool, PartStream* stream
 
 }  // namespace
 
-bool tells_values(const std::string& name) {
+bool carries_values(const std::string& name) {
   const Codec* codec = find_codec(name);
   return codec != nullptr && is_absolute(codec->id());
 }
@@ -139,7 +139,7 @@ Result<MergeResult> merge_alone(std::span<const Delta> hops, const Schema& base,
                          }).at("tensor " + quote(name)));
     }
   }
-  for (const Schema::Tensor& tensor : base.tensors) {
+  for (const TensorSpec& tensor : base.tensors) {
     if (history.gone.contains(tensor.name)) result.removed.push_back(tensor.name);
   }
   return result;

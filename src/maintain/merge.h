@@ -14,10 +14,10 @@ namespace deltawire {
 
 // Whether deltas that were asked for with this codec say what elements become: only then is it
 // worth to look. "auto" nearly never does.
-bool tells_values(const std::string& codec);
+bool carries_values(const std::string& codec);
 
 // Whether the entries say what elements become, whatever they were: then what came later wins. True
-// of every codec but those that tell differences (tight, adaptive), as long as the boxes
+// of every codec but those that carry differences (tight, adaptive), as long as the boxes
 // of a tensor are the same in all deltas.
 bool can_merge_alone(std::span<const Delta> hops);
 
@@ -27,7 +27,7 @@ struct MergeResult {
 };
 
 // Adds to `stream` what the hops, first to last, make of a state of schema `base`. An element that
-// changed and changed back is told like one that changed.
+// changed and changed back is carried like one that changed.
 Result<MergeResult> merge_alone(std::span<const Delta> hops, const Schema& base, ThreadPool* pool,
                                 PartStream* stream);
 

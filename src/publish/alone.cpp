@@ -22,10 +22,10 @@ struct Publisher::Impl::Attempt {
 namespace {
 
 Schema schema_of(std::span<const PublishTensor> tensors) {
-  std::map<std::string, Schema::Tensor> by_name;  // one may come in boxes
+  std::map<std::string, TensorSpec> by_name;  // one may come in boxes
   for (const PublishTensor& tensor : tensors) {
     const TensorView& view = tensor.view;
-    by_name[view.name] = {view.name, view.dtype, view.shape};
+    by_name[view.name] = view;
   }
   Schema schema;
   for (auto& [name, tensor] : by_name) schema.tensors.push_back(std::move(tensor));
@@ -39,7 +39,7 @@ Publisher::Impl::Impl(std::shared_ptr<Store> store_, PublishOptions options_)
       options(std::move(options_)),
       on_disk(std::get_if<SnapshotInFolder>(&options.snapshot)),
       anchors(std::get_if<Anchors>(&options.anchors)),
-      pool(publish_threads(options)) {}
+      pool(diff_threads(options.limits)) {}
 Publisher::Impl::~Impl() = default;
 
 Status Publisher::Impl::take_tensors(Tensors given, Attempt* attempt) {
@@ -53,7 +53,8 @@ Status Publisher::Impl::take_tensors(Tensors given, Attempt* attempt) {
       return unsupported("a snapshot in a folder is compared on the host: keep it in memory, or " +
                          std::string("give tensors in the host's memory"));
     }
-    DW_ASSIGN_OR_RETURN(device, PublishDevice::open(options, tensors));
+    const bool pinned = std::get<SnapshotInMemory>(options.snapshot).pinned;
+    DW_ASSIGN_OR_RETURN(device, PublishDevice::open(options.limits, options.cuda, pinned, tensors));
   }
   return {};
 }

@@ -138,14 +138,14 @@ void Publisher::Impl::notice_float32(Tensors tensors, PublishReport* report) {
   const bool dense = report->full ? report->reason.starts_with(kDense)
                                   : 2 * report->num_changed > report->num_elements;
   const bool same = report->num_added + report->num_removed + report->num_reshaped == 0;
-  if (!dense || !same || told_float32) return;
+  if (!dense || !same || reported_float32) return;
   uint64_t bytes = 0;
   for (const PublishTensor& tensor : tensors) {
     // All of a LoRA adapter changes with every step, in any dtype.
     const bool adapter = tensor.view.name.starts_with("base_model.model.");
     if (tensor.view.dtype == DType::kF32 && !adapter) bytes += published_bytes(tensor);
   }
-  report->dense_float32 = told_float32 = 2 * bytes > bytes_of(tensors);
+  report->dense_float32 = reported_float32 = 2 * bytes > bytes_of(tensors);
 }
 
 void Publisher::Impl::describe_head(PublishReport* report) const {

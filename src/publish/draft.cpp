@@ -2,9 +2,8 @@
 #include "base/bytes.h"
 #include "base/sync_point.h"
 #include "chain/names.h"
-#include "publish/computed_tensors.h"
+#include "diff/computed_tensors.h"
 #include "publish/impl.h"
-#include "publish/packed_body.h"
 #include "publish/snapshot_file.h"
 
 namespace deltawire {
@@ -86,7 +85,8 @@ Result<StateDiff> Publisher::Impl::diff(Tensors tensors, uint64_t give_up_bytes,
               *snapshot,
               parent(),
               options.codec,
-              options,
+              share_memory(options.limits.memory_bytes, options.part_bytes),
+              options.progress,
               give_up_bytes,
               draft->kept ? &*draft->kept : nullptr,
               device.get()};
@@ -110,7 +110,7 @@ Result<Draft> Publisher::Impl::draft_delta(Tensors tensors, const FullSource& so
   if (!full_reason->empty()) return draft;
 
   std::vector<PublishRecord> records(1);
-  records[0] = std::move(diff.record);
+  records[0].pieces = std::move(diff.pieces);
   DW_ASSIGN_OR_RETURN(draft.state, join(records, source));
   draft.pieces = std::move(records[0].pieces);
   draft.manifest.kind = VersionKind::kDelta;
@@ -148,7 +148,7 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   const double begin = clock.now();
   std::vector<PublishRecord> records(1);
   if (head && !why_whole().empty()) {  // nothing was compared: it may turn out that nothing changed
-    DW_ASSIGN_OR_RETURN(records[0], hash_state(tensors, parent(), device.get(), &pool));
+    DW_ASSIGN_OR_RETURN(records[0].pieces, hash_state(tensors, parent(), device.get(), &pool));
     DW_ASSIGN_OR_RETURN(draft.state, join(records, source));
     if (draft.state.unchanged) return draft;
   }
@@ -156,7 +156,7 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   draft.upload =
       std::make_unique<FullUpload>(*store, full_folder(next_version(), random_hex(kAttemptDigits)),
                                    std::move(own), clock, options.progress);
-  DW_ASSIGN_OR_RETURN(records[0],
+  DW_ASSIGN_OR_RETURN(records[0].pieces,
                       hash_contents(tensors, contents, parent(), &pool, &there.digests));
   report->phases.push_back({"hash", begin, clock.now()});
   DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));

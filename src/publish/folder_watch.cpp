@@ -149,8 +149,9 @@ Result<std::vector<fs::path>> FolderWatch::ready() {
     const std::string place = path.string() + ": ";
     std::string& reason = skipped[name] = status.message();
     if (reason.starts_with(place)) reason.erase(0, place.size());
-    const auto told = skipped_.find(name);
-    if (told == skipped_.end() || told->second != reason) newly_skipped_.push_back({path, reason});
+    const auto known = skipped_.find(name);
+    if (known == skipped_.end() || known->second != reason)
+      newly_skipped_.push_back({path, reason});
   }
   skipped_ = std::move(skipped);
   return complete;

@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/sync_point.h"
+#include "diff/packed_body.h"
 #include "format/checkpoint_files.h"
 #include "store/bodies.h"
 #include "tensor/box.h"
@@ -196,7 +197,7 @@ Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint,
     std::vector<WholeTensor> tensors;
     for (size_t i = 0; i < contents.size(); ++i) {
       const TensorView& view = checkpoint.tensors()[i].view;
-      tensors.push_back({{view.name, view.dtype, view.shape}, {{{}, contents[i]}}});
+      tensors.push_back({view, {{{}, contents[i]}}});
     }
     return lay_out_checkpoint(std::move(tensors));
   }
@@ -216,6 +217,17 @@ Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint,
     files.push_back({std::string(kIndexFileName), OwnedBody::of(checkpoint.index_text())});
   }
   return files;
+}
+
+Status pack_files(std::vector<FullFile>* files, ThreadPool* pool, const CodedThere& there) {
+  for (FullFile& file : *files) {
+    if (!file.name.ends_with(kSafetensorsSuffix)) continue;
+    DW_ASSIGN_OR_RETURN(std::shared_ptr<const Body> packed, pack_body(file.body, pool, there));
+    if (packed == nullptr) continue;
+    file.body = std::move(packed);
+    file.name += kPackedSuffix;
+  }
+  return {};
 }
 
 uint64_t total_bytes(const std::vector<FullFile>& files) {

@@ -12,8 +12,8 @@
 #include "deltawire/checkpoint.h"
 #include "deltawire/store.h"
 #include "deltawire/tensor.h"
+#include "diff/hash_state.h"
 #include "format/manifest.h"
-#include "publish/hash_state.h"
 #include "tensor/safetensors.h"
 #include "transfer/upload_queue.h"
 
@@ -49,6 +49,9 @@ Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensor
 // laid out anew. `contents` are those of its tensors, in their order.
 Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint,
                                                   const Contents& contents);
+
+// All weights among the files for which it pays, under their packed names.
+Status pack_files(std::vector<FullFile>* files, ThreadPool* pool, const CodedThere& there = {});
 
 uint64_t total_bytes(const std::vector<FullFile>& files);
 

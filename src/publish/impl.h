@@ -12,8 +12,8 @@
 #include "chain/chain.h"
 #include "chain/plan.h"
 #include "deltawire/publisher.h"
+#include "diff/diff.h"
 #include "publish/anchor.h"
-#include "publish/diff.h"
 #include "publish/full_version.h"
 #include "publish/known_stores.h"
 #include "publish/ranks.h"
@@ -106,7 +106,7 @@ struct Publisher::Impl {
   std::string whole_reason;               // set: why the next version is to be whole
   uint64_t accepted_from = 0;             // then: hop records may be of versions that were lost
   std::string left_out;                   // of the last checkpoint's folder, as it was told
-  bool told_float32 = false;              // that it is dense
+  bool reported_float32 = false;          // that it is dense
 
   Status open();
   using Tensors = std::span<const PublishTensor>;

@@ -12,7 +12,7 @@
 #include "chain/hop_records.h"
 #include "publish/impl.h"
 #include "publish/snapshot_file.h"
-#include "replica/route.h"
+#include "replica/plan_pull.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;

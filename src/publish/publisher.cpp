@@ -81,7 +81,7 @@ Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> te
   for (size_t i = 0; i < tensors.size(); ++i) {
     const TensorView& view = tensors[i].view;
     WholeTensor& whole = by_name[view.name];
-    whole.spec = {view.name, view.dtype, view.shape};
+    whole.spec = view;
     whole.pieces.push_back({tensors[i].box, contents[i]});
   }
   std::vector<WholeTensor> wholes;

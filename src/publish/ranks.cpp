@@ -27,7 +27,7 @@ std::string pieces_json(const std::vector<PieceRecord>& pieces) {
     std::vector<std::string> shape;
     for (const uint64_t extent : piece.shape) shape.push_back(std::to_string(extent));
     items.push_back(json_list(
-        {canonical_text(piece.tensor), canonical_text(dtype_name(piece.dtype)), json_list(shape),
+        {canonical_text(piece.name), canonical_text(dtype_name(piece.dtype)), json_list(shape),
          canonical_text(piece.box.whole() ? "" : box_to_string(piece.box)),
          canonical_text(piece.digest.hex()), std::to_string(piece.changed ? 1 : 0),
          std::to_string(piece.num_elements), std::to_string(piece.num_changed),
@@ -41,7 +41,7 @@ Result<PieceRecord> read_piece(CanonicalReader* reader) {
   const auto text = [&] { return reader->next_item() ? reader->text() : std::string(); };
   const auto number = [&] { return reader->next_item() ? reader->number() : 0; };
   reader->open_list();
-  piece.tensor = text();
+  piece.name = text();
   const std::string dtype_text = text();
   if (reader->next_item()) {
     for (reader->open_list(); reader->next_item();) piece.shape.push_back(reader->number());

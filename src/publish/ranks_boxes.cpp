@@ -119,7 +119,7 @@ Status SealingBody::read(uint64_t offset, MutableBytes out) const {
 void SealingBody::end_pieces() const {
   while (at_piece_ < pieces_.size() && hashed_ - piece_begin_ == bytes_of(pieces_[at_piece_])) {
     if (piece_.finish() != pieces_[at_piece_].digest && changed_.empty()) {
-      changed_ = pieces_[at_piece_].tensor;
+      changed_ = pieces_[at_piece_].name;
     }
     piece_ = Hasher(DigestKind::kSum128);
     piece_begin_ = hashed_;

@@ -40,15 +40,13 @@ std::string from_all(const std::vector<RankPiece>& pieces, size_t num_ranks) {
 // The pieces of one tensor agree and cover it exactly.
 Status check_pieces(const std::vector<RankPiece>& pieces, size_t num_ranks) {
   const PieceRecord& first = *pieces[0].piece;
-  const std::string place = "tensor " + quote(first.tensor) + ": ";
+  const std::string place = "tensor " + quote(first.name) + ": ";
   uint64_t covered = 0;
   for (size_t i = 0; i < pieces.size(); ++i) {
     const PieceRecord& piece = *pieces[i].piece;
-    if (piece.dtype != first.dtype || piece.shape != first.shape) {
-      return invalid_argument(place + std::string(dtype_name(first.dtype)) + " " +
-                              shape_to_string(first.shape) + from(pieces[0].rank, num_ranks) +
-                              " and " + std::string(dtype_name(piece.dtype)) + " " +
-                              shape_to_string(piece.shape) + from(pieces[i].rank, num_ranks));
+    if (!same_form(piece, first)) {
+      return invalid_argument(place + form_of(first) + from(pieces[0].rank, num_ranks) + " and " +
+                              form_of(piece) + from(pieces[i].rank, num_ranks));
     }
     for (size_t other = 0; other < i; ++other) {
       if (!overlap(pieces[other].piece->box, piece.box)) continue;
@@ -67,8 +65,8 @@ Status check_pieces(const std::vector<RankPiece>& pieces, size_t num_ranks) {
 // Where the parent has this tensor in the same form.
 std::optional<size_t> find_same(const ParentState& parent, const PieceRecord& piece) {
   if (parent.schema == nullptr) return {};
-  const Schema::Tensor* tensor = find_tensor(parent.schema->tensors, piece.tensor);
-  if (tensor == nullptr || tensor->dtype != piece.dtype || tensor->shape != piece.shape) return {};
+  const TensorSpec* tensor = find_tensor(parent.schema->tensors, piece.name);
+  if (tensor == nullptr || !same_form(*tensor, piece)) return {};
   return size_t(tensor - parent.schema->tensors.data());
 }
 
@@ -82,8 +80,8 @@ Status add_digest(const std::vector<RankPiece>& pieces, bool changed, const Pare
   const std::optional<size_t> before = find_same(parent, first);
   if (before && !changed) {
     state->digests.push_back(parent.manifest->digests[*before]);
-    const auto boxes = parent.manifest->boxes.find(first.tensor);
-    if (boxes != parent.manifest->boxes.end()) state->boxes[first.tensor] = boxes->second;
+    const auto boxes = parent.manifest->boxes.find(first.name);
+    if (boxes != parent.manifest->boxes.end()) state->boxes[first.name] = boxes->second;
     return {};
   }
   const bool summed = std::all_of(pieces.begin(), pieces.end(), [](const RankPiece& piece) {
@@ -96,14 +94,10 @@ Status add_digest(const std::vector<RankPiece>& pieces, bool changed, const Pare
   }
   DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(first.dtype, first.shape));
   Result<Digest> digest = boxes_digest(boxes, size);
-  if (!digest.ok()) return std::move(digest).status().at("tensor " + quote(first.tensor));
+  if (!digest.ok()) return std::move(digest).status().at("tensor " + quote(first.name));
   state->digests.push_back(*digest);
-  state->boxes[first.tensor] = std::move(boxes);
+  state->boxes[first.name] = std::move(boxes);
   return {};
-}
-
-std::string form_of(const Schema::Tensor& tensor) {
-  return std::string(dtype_name(tensor.dtype)) + " " + shape_to_string(tensor.shape);
 }
 
 // "38 added ("a", "b", "c", ...)"
@@ -121,15 +115,15 @@ std::string some_of(const std::vector<std::string>& names, const std::string& wh
 
 SchemaChange compare_schemas(const Schema& before, const Schema& after) {
   SchemaChange change;
-  for (const Schema::Tensor& tensor : after.tensors) {
-    const Schema::Tensor* const old = find_tensor(before.tensors, tensor.name);
+  for (const TensorSpec& tensor : after.tensors) {
+    const TensorSpec* const old = find_tensor(before.tensors, tensor.name);
     if (old == nullptr) {
       change.added.push_back(tensor.name);
     } else if (*old != tensor) {
       change.reshaped.push_back(tensor.name);
     }
   }
-  for (const Schema::Tensor& tensor : before.tensors) {
+  for (const TensorSpec& tensor : before.tensors) {
     if (find_tensor(after.tensors, tensor.name) == nullptr) change.removed.push_back(tensor.name);
   }
   return change;
@@ -157,7 +151,7 @@ Result<NewState> join_pieces(const std::vector<PublishRecord>& ranks, const Pare
   std::map<std::string_view, std::vector<RankPiece>> tensors;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     for (const PieceRecord& piece : ranks[rank].pieces) {
-      tensors[piece.tensor].push_back({&piece, rank});
+      tensors[piece.name].push_back({&piece, rank});
     }
   }
   NewState state;
@@ -174,7 +168,7 @@ Result<NewState> join_pieces(const std::vector<PublishRecord>& ranks, const Pare
     }
     state.num_changed_tensors += changed;
     const PieceRecord& first = *pieces[0].piece;
-    state.schema.tensors.push_back({first.tensor, first.dtype, first.shape});
+    state.schema.tensors.push_back(first);
     DW_RETURN_IF_ERROR(add_digest(pieces, changed, parent, &state));
   }
   if (parent.schema != nullptr) {

@@ -8,26 +8,11 @@
 #include <vector>
 
 #include "chain/chain.h"
-#include "deltawire/digest.h"
 #include "deltawire/publisher.h"
-#include "deltawire/tensor.h"
+#include "diff/hash_state.h"
 #include "format/manifest.h"
 
 namespace deltawire {
-
-// A tensor of the new state, or a box of one.
-struct PieceRecord {
-  std::string tensor;
-  DType dtype = DType::kU8;
-  Shape shape;  // of the tensor
-  Box box;
-  Digest digest;  // of the contents
-  bool changed = false;
-  uint64_t num_elements = 0;  // compared, or new
-  uint64_t num_changed = 0;
-  // What a box adds to its tensor. None: its rows cut many words.
-  std::optional<Sums> sums = {};
-};
 
 struct PublishRecord {
   std::vector<PieceRecord> pieces;  // the new state, all of it
@@ -53,12 +38,6 @@ struct NewState {
   uint64_t num_changed_tensors = 0, num_elements = 0, num_changed = 0;
 
   bool unchanged = false;  // nothing differs from the parent
-};
-
-// The version before, if there is one.
-struct ParentState {
-  const Manifest* manifest = nullptr;
-  const Schema* schema = nullptr;
 };
 
 // Joins the pieces into one state. InvalidArgument when the pieces of a tensor disagree about it,

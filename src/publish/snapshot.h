@@ -9,21 +9,11 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "delta/encode_items.h"
 #include "deltawire/publisher.h"
-#include "publish/device.h"
-#include "publish/kept_changes.h"
-#include "publish/record.h"
+#include "diff/diff.h"
 #include "replica/memory_state.h"
 
 namespace deltawire {
-
-// Bytes of the committed state.
-struct OldPiece {
-  Bytes bytes;
-  std::shared_ptr<const void> owner = {};                     // of bytes that were cut out
-  std::shared_ptr<const PublishDevice::Held> on_device = {};  // set: that is where they are
-};
 
 // An object of the store whose bytes need not be fetched.
 struct ObjectAtHand {
@@ -42,18 +32,11 @@ struct Advance {
   bool tensors_stay = false;  // the caller waits: they should hold what was committed
 };
 
-class Snapshot {
+class Snapshot : public OldState {
  public:
-  virtual ~Snapshot() = default;
-
-  // The committed contents of a tensor's box. None: the state has no such tensor, or has it with
-  // another dtype or shape. NotFound: it has, but this snapshot does not hold that box.
-  virtual Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const = 0;
   // Holds the committed contents of these tensors where the tensors are, from now on.
   virtual Status place(std::span<const PublishTensor>, PublishDevice*) { return {}; }
   virtual SnapshotMemory memory() const { return {}; }
-  // Whether what it holds is checked against the chain's digests as it is used.
-  virtual Hashing hashing() const = 0;
   // A part has been put: one that will need it to advance may keep it. From any thread.
   virtual Status keep_part(const std::string&, const Body&) { return {}; }
   // Whether advance() needs the changes, or the tensors.
@@ -72,7 +55,7 @@ class MemorySnapshot final : public Snapshot {
   // Keeps only these boxes of a state that was fetched whole.
   Status narrow(std::span<const PublishTensor> tensors);
 
-  Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override;
+  Result<std::optional<OldPiece>> find(const TensorSpec& form, const Box& box) const override;
   Status place(std::span<const PublishTensor> tensors, PublishDevice* device) override;
   SnapshotMemory memory() const override;
   Hashing hashing() const override { return Hashing::kChanged; }
@@ -88,13 +71,11 @@ class MemorySnapshot final : public Snapshot {
 
     Status allocate(uint64_t size_bytes);
   };
-  struct Tensor {
-    DType dtype = DType::kU8;
-    Shape shape;
+  struct Tensor : TensorSpec {
     std::vector<Piece> pieces;
   };
-  const Piece* find_piece(const TensorView& form, const Box& box) const;
-  Piece* find_piece(const TensorView& form, const Box& box) {
+  const Piece* find_piece(const TensorSpec& form, const Box& box) const;
+  Piece* find_piece(const TensorSpec& form, const Box& box) {
     return const_cast<Piece*>(std::as_const(*this).find_piece(form, box));
   }
   Status advance_tensor(const PublishTensor& tensor, bool changed, PublishDevice* device,

@@ -6,8 +6,8 @@
 #include "base/folder.h"
 #include "base/log.h"
 #include "base/sync_point.h"
-#include "publish/computed_tensors.h"
-#include "publish/diff.h"
+#include "diff/computed_tensors.h"
+#include "diff/diff.h"
 #include "replica/overwrite.h"
 #include "store/bodies.h"
 #include "tensor/box.h"
@@ -48,7 +48,7 @@ Result<std::unique_ptr<FileSnapshot>> FileSnapshot::open(const Chain& chain, fs:
   DW_RETURN_IF_ERROR(make_folder(checkpoint_folder(folder)));
   std::unique_ptr<FileSnapshot> snapshot(new FileSnapshot(chain, std::move(folder)));
   ReplicaOptions replica;
-  replica.limits.threads = publish_threads(options);
+  replica.limits.threads = diff_threads(options.limits);
   replica.heartbeat = false;   // it serves nobody
   replica.sync_files = false;  // every tensor is checked when it is compared with
   replica.limits.memory_bytes = options.limits.memory_bytes;
@@ -77,9 +77,9 @@ Status FileSnapshot::bring_to(uint64_t version, const std::vector<ObjectAtHand>&
   return {};
 }
 
-Result<std::optional<OldPiece>> FileSnapshot::find(const TensorView& form, const Box& box) const {
+Result<std::optional<OldPiece>> FileSnapshot::find(const TensorSpec& form, const Box& box) const {
   const CheckpointTensor* const tensor = checkpoint_->find(form.name);
-  if (tensor == nullptr || tensor->view.dtype != form.dtype || tensor->view.shape != form.shape) {
+  if (tensor == nullptr || !same_form(tensor->view, form)) {
     return std::optional<OldPiece>();
   }
   const Bytes all = tensor->view.bytes;

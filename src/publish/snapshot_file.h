@@ -36,7 +36,7 @@ class FileSnapshot final : public Snapshot {
   // Begins anew from the chain: what the checkpoint holds is not what its version is.
   static Status discard(const std::filesystem::path& folder);
 
-  Result<std::optional<OldPiece>> find(const TensorView& form, const Box& box) const override;
+  Result<std::optional<OldPiece>> find(const TensorSpec& form, const Box& box) const override;
   const Checkpoint& checkpoint() const { return *checkpoint_; }
   SnapshotMemory memory() const override;
   Hashing hashing() const override { return Hashing::kChecked; }

@@ -3,8 +3,8 @@
 
 #include "base/waves.h"
 #include "codec/codec.h"
+#include "diff/computed_tensors.h"
 #include "format/layout.h"
-#include "publish/computed_tensors.h"
 #include "publish/snapshot.h"
 #include "tensor/text.h"
 
@@ -12,10 +12,6 @@ namespace deltawire {
 namespace {
 
 constexpr size_t kCompareBytes = size_t{256} << 10;
-
-bool same_form(DType dtype, const Shape& shape, const TensorView& form) {
-  return dtype == form.dtype && shape == form.shape;
-}
 
 // Of weights that are made on their way.
 Status copy_made(const PublishTensor& tensor, MutableBytes to, ThreadPool* pool) {
@@ -47,7 +43,7 @@ void copy_all(Bytes from, MutableBytes to, ThreadPool* pool) {
 
 Status check_advanced(const PieceRecord& record, const Digest& got) {
   if (got == record.digest) return {};
-  return internal_error("tensor " + quote(record.tensor) + ": expected " + record.digest.hex() +
+  return internal_error("tensor " + quote(record.name) + ": expected " + record.digest.hex() +
                         ", got " + got.hex());
 }
 
@@ -55,7 +51,7 @@ Status check_advanced(const PieceRecord& record, const Digest& got) {
 
 MemorySnapshot::MemorySnapshot(MemoryState state, ThreadPool* pool) : pool_(pool) {
   for (auto& [name, tensor] : state) {
-    tensors_[name] = {tensor.dtype, tensor.shape, {{{}, true, tensor.bytes, tensor.owner}}};
+    tensors_[name] = {{name, tensor.dtype, tensor.shape}, {{{}, true, tensor.bytes, tensor.owner}}};
   }
 }
 
@@ -67,10 +63,10 @@ Status MemorySnapshot::Piece::allocate(uint64_t size_bytes) {
   return {};
 }
 
-const MemorySnapshot::Piece* MemorySnapshot::find_piece(const TensorView& form,
+const MemorySnapshot::Piece* MemorySnapshot::find_piece(const TensorSpec& form,
                                                         const Box& box) const {
   const auto found = tensors_.find(form.name);
-  if (found == tensors_.end() || !same_form(found->second.dtype, found->second.shape, form)) {
+  if (found == tensors_.end() || !same_form(found->second, form)) {
     return nullptr;
   }
   for (const Piece& piece : found->second.pieces) {
@@ -79,12 +75,12 @@ const MemorySnapshot::Piece* MemorySnapshot::find_piece(const TensorView& form,
   return nullptr;
 }
 
-Result<std::optional<OldPiece>> MemorySnapshot::find(const TensorView& form, const Box& box) const {
+Result<std::optional<OldPiece>> MemorySnapshot::find(const TensorSpec& form, const Box& box) const {
   if (const Piece* piece = find_piece(form, box)) {
     return std::optional(OldPiece{piece->bytes, nullptr, piece->on_device});
   }
   const auto found = tensors_.find(form.name);
-  if (found == tensors_.end() || !same_form(found->second.dtype, found->second.shape, form)) {
+  if (found == tensors_.end() || !same_form(found->second, form)) {
     return std::optional<OldPiece>();
   }
   const Piece* const whole = find_piece(form, {});
@@ -102,15 +98,14 @@ Result<std::optional<OldPiece>> MemorySnapshot::find(const TensorView& form, con
 Status MemorySnapshot::narrow(std::span<const PublishTensor> tensors) {
   std::map<std::string, Tensor, std::less<>> kept;
   for (const PublishTensor& tensor : tensors) {
-    const TensorView& form = tensor.view;
+    const TensorSpec& form = tensor.view;
     DW_ASSIGN_OR_RETURN(const std::optional<OldPiece> piece, find(form, tensor.box));
     if (!piece) continue;
     Piece copy{tensor.box};
     DW_RETURN_IF_ERROR(copy.allocate(piece->bytes.size()));
     copy_all(piece->bytes, copy.bytes, pool_);
     Tensor& held = kept[form.name];
-    held.dtype = form.dtype;
-    held.shape = form.shape;
+    static_cast<TensorSpec&>(held) = form;
     held.pieces.push_back(std::move(copy));
   }
   tensors_ = std::move(kept);
@@ -202,7 +197,7 @@ Status MemorySnapshot::replace_on_device(const Advance& next, const std::vector<
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> got, next.device->replace(items));
   for (size_t i = 0; i < items.size(); ++i) {
     if (got[i] == records[i]->digest) continue;
-    return io_error("tensor " + quote(records[i]->tensor) +
+    return io_error("tensor " + quote(records[i]->name) +
                     ": was written to before publish() had returned");
   }
   return {};
@@ -299,10 +294,8 @@ Status MemorySnapshot::advance(const Advance& committed) {
   if (committed.kept) DW_RETURN_IF_ERROR(advance_on_device(committed, on_devices, all));
   DW_RETURN_IF_ERROR(prove(committed, written, all));
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const TensorView& view = tensors[i].view;
-    Tensor& tensor = next[view.name];
-    tensor.dtype = view.dtype;
-    tensor.shape = view.shape;
+    Tensor& tensor = next[tensors[i].view.name];
+    static_cast<TensorSpec&>(tensor) = tensors[i].view;
     tensor.pieces.push_back(std::move(pieces[i]));
   }
   tensors_ = std::move(next);

@@ -31,8 +31,8 @@ std::vector<WholeTensor> join_tensors(const std::vector<PublishRecord>& records,
   for (size_t rank = 0; rank < records.size(); ++rank) {
     for (size_t i = 0; i < records[rank].pieces.size(); ++i) {
       const PieceRecord& piece = records[rank].pieces[i];
-      WholeTensor& whole = by_name[piece.tensor];
-      whole.spec = {piece.tensor, piece.dtype, piece.shape};
+      WholeTensor& whole = by_name[piece.name];
+      whole.spec = piece;
       whole.pieces.push_back({piece.box, contents[rank][i]});
     }
   }
@@ -128,7 +128,7 @@ Status Publisher::Impl::share_delta(Share* share) {
                                                  &share->draft, &share->report));
   share->own = {std::move(diff.needs_full), diff.payload_bytes, {}, {}};
   if (!share->own.needs_full.empty()) return {};
-  share->own.record = std::move(diff.record);
+  share->own.record.pieces = std::move(diff.pieces);
   share->draft.pieces = share->own.record.pieces;
   if (options.ranks.rank == 0) return {};  // its last part names what all ranks have removed
   DW_RETURN_IF_ERROR(share->draft.stream->finish({}));
@@ -144,7 +144,7 @@ Status Publisher::Impl::share_full(Share* share) {
   share->own = {};
   const double hashing = task.clock.now();
   share->contents = contents_of(task.tensors, device.get());
-  DW_ASSIGN_OR_RETURN(share->own.record,
+  DW_ASSIGN_OR_RETURN(share->own.record.pieces,
                       hash_contents(task.tensors, share->contents, parent(), &pool));
   share->report.phases.push_back({"hash", hashing, task.clock.now()});
   share->draft.pieces = share->own.record.pieces;

@@ -69,13 +69,13 @@ uint64_t Ahead::add(uint64_t version, Bytes part, const HeldNow& held, ThreadPoo
     const AheadStep& step = steps[i];
     const DeltaEntry& entry = step.item.entry;
     const CheckpointTensor from{*step.held, 0, 0};
-    const TensorSteps way{0, &from, {&step.item}};
+    const TensorSteps one{0, &from, {&step.item}};
     Manifest manifest;  // of which only this is known
     manifest.digests = {entry.new_digest};
     const Schema schema;
     const Target target{manifest, schema};
     const std::filesystem::path no_scratch;
-    const StageJob job{way, target, step.item.place, *step.held, no_scratch, held.memory};
+    const StageJob job{one, target, step.item.place, *step.held, no_scratch, held.memory};
     if (!is_one_proven_step(job)) return {};
     Decoded decoded{*entry.old_digest, entry.new_digest, {}};
     const Status status = stage_tensor(job, inner, [&](RedoEntry redo) {

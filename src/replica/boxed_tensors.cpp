@@ -88,7 +88,7 @@ void copy_bytes(Bytes from, MutableBytes to, ThreadPool* pool) {
   });
 }
 
-uint64_t box_bytes(const TensorView& form, const Box& box) {
+uint64_t box_bytes(const TensorSpec& form, const Box& box) {
   return tensor_size_bytes(form.dtype, box_shape(box, form.shape)).value();  // was checked
 }
 
@@ -100,7 +100,7 @@ Status apply_change(DType dtype, const ArrayChange& change, MutableBytes bytes, 
 
 }  // namespace
 
-void BoxedTensors::add(size_t number, TensorView form, std::vector<Piece> pieces) {
+void BoxedTensors::add(size_t number, TensorSpec form, std::vector<Piece> pieces) {
   const uint64_t size = tensor_size_bytes(form.dtype, form.shape).value();  // was checked
   tensors_.emplace(number, Tensor{std::move(form), size, std::move(pieces)});
 }
@@ -209,7 +209,7 @@ Status BoxedTensors::stage(std::span<const TensorSteps> steps, const Target& tar
 Status BoxedTensors::stage_one(const TensorSteps& steps, const Target& target, ThreadPool* inner) {
   Tensor& tensor = tensors_.at(steps.index);
   const std::string place = "tensor " + quote(tensor.form.name);
-  TensorView held = tensor.form;
+  TensorView held{tensor.form, {}};
   held.bytes = tensor.backing->bytes();
   // What each array will hold, for the digest that proves it.
   std::vector<ScratchCopy> after;

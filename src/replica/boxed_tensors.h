@@ -55,8 +55,8 @@ class BoxedTensors final : public TensorSet {
     Box box;
     ArraySet* set = nullptr;
   };
-  // `form`: without bytes. Boxes do not overlap.
-  void add(size_t number, TensorView form, std::vector<Piece> pieces);
+  // Boxes do not overlap.
+  void add(size_t number, TensorSpec form, std::vector<Piece> pieces);
 
   // Makes backings of what the arrays hold, where that is all of a tensor. False: there are tensors
   // of which some is not held, and nothing is known of that.
@@ -76,7 +76,7 @@ class BoxedTensors final : public TensorSet {
 
  private:
   struct Tensor {
-    TensorView form;
+    TensorSpec form;
     uint64_t size_bytes = 0;
     std::vector<Piece> pieces;
     std::shared_ptr<MutableFile> backing = {};  // null: not known

@@ -24,13 +24,12 @@ namespace {
 Status lay_out(const Schema& schema, const Metadata& metadata, PlannedFile* file) {
   std::vector<TensorSpec> specs;
   for (const PlannedTensor& tensor : file->tensors) {
-    const Schema::Tensor& spec = schema.tensors[tensor.index];
-    specs.push_back({spec.name, spec.dtype, spec.shape});
+    specs.push_back(schema.tensors[tensor.index]);
   }
   DW_ASSIGN_OR_RETURN(file->header, serialise_safetensors_header(specs, metadata));
   file->size = file->header.size();
   for (PlannedTensor& tensor : file->tensors) {
-    const Schema::Tensor& spec = schema.tensors[tensor.index];
+    const TensorSpec& spec = schema.tensors[tensor.index];
     DW_ASSIGN_OR_RETURN(tensor.size, tensor_size_bytes(spec.dtype, spec.shape));
     tensor.offset = file->size;
     file->size += tensor.size;
@@ -50,7 +49,7 @@ Result<PlannedLayout> plan_layout(const Checkpoint& source, const Schema& schema
     planned.size = file.bytes.size();
     for (const size_t t : file.tensors) {
       const CheckpointTensor& tensor = source.tensors()[t];
-      const Schema::Tensor* found = find_tensor(schema.tensors, tensor.view.name);
+      const TensorSpec* found = find_tensor(schema.tensors, tensor.view.name);
       if (found == nullptr) {
         planned.relaid = true;
         continue;
@@ -58,9 +57,7 @@ Result<PlannedLayout> plan_layout(const Checkpoint& source, const Schema& schema
       const size_t index = size_t(found - schema.tensors.data());
       placed[index] = true;
       planned.tensors.push_back({index, tensor.offset, tensor.view.bytes.size()});
-      if (found->dtype != tensor.view.dtype || found->shape != tensor.view.shape) {
-        planned.relaid = true;
-      }
+      if (!same_form(*found, tensor.view)) planned.relaid = true;
     }
     layout.files.push_back(std::move(planned));
     origins.push_back(&file);
@@ -88,12 +85,12 @@ Result<PlannedLayout> plan_layout(const Checkpoint& source, const Schema& schema
 
 namespace {
 
-const Schema::Tensor& spec_of(const BuildContext& build, const TensorSteps& steps) {
+const TensorSpec& spec_of(const BuildContext& build, const TensorSteps& steps) {
   return build.target.schema.tensors[steps.index];
 }
 
 uint64_t size_of(const BuildContext& build, const TensorSteps& steps) {
-  const Schema::Tensor& spec = spec_of(build, steps);
+  const TensorSpec& spec = spec_of(build, steps);
   return tensor_size_bytes(spec.dtype, spec.shape).value();  // checked when the schema was read
 }
 

@@ -12,13 +12,13 @@ namespace {
 class CatchUp {
  public:
   CatchUp(const CatchUpStart& start, Attempt* attempt, CatchUpSink* sink)
-      : start_(start), attempt_(*attempt), route_(attempt->route), sink_(*sink) {}
+      : start_(start), attempt_(*attempt), plan_(attempt->plan), sink_(*sink) {}
 
   Status run(const std::set<std::string>& avoid);
   const std::optional<std::string>& bad_part() const { return bad_part_; }
 
  private:
-  HopFiles parts() const { return {sink_.work_folder(), start_.chain.store().url(), route_.hops}; }
+  HopFiles parts() const { return {sink_.work_folder(), start_.chain.store().url(), plan_.hops}; }
   Status plan(const std::set<std::string>& avoid);
   Result<std::vector<FetchItem>> items_to_fetch();
   Status note_bad_part(Fetch* fetch, Status status);
@@ -28,7 +28,7 @@ class CatchUp {
 
   const CatchUpStart& start_;
   Attempt& attempt_;
-  const Route& route_;  // the attempt's
+  const Plan& plan_;  // the attempt's
   CatchUpSink& sink_;
   size_t num_parts_ = 0;  // of what is fetched: they come first
   std::optional<std::string> bad_part_;
@@ -42,9 +42,9 @@ Status CatchUp::plan(const std::set<std::string>& avoid) {
   if (start_.beat != nullptr && (!from || from->version != goal.version)) {
     start_.beat->fetching(from ? std::optional(from->version) : std::nullopt, goal.version);
   }
-  DW_ASSIGN_OR_RETURN(attempt_.route,
-                      plan_route(start_.chain, from, goal, start_.seen, avoid, &attempt_.report));
-  return sink_.look_at_route();
+  DW_ASSIGN_OR_RETURN(attempt_.plan,
+                      plan_pull(start_.chain, from, goal, start_.seen, avoid, &attempt_.report));
+  return sink_.look_at_plan();
 }
 
 // Parts first, in the order of the hops.
@@ -74,10 +74,10 @@ Status CatchUp::patch_while_parts_arrive() {
   const double fetch_begin = clock.now();
   DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, items_to_fetch());
   Fetch fetch(start_.chain.store(), std::move(items));
-  const Target target = route_.target();
+  const Target target = target_of(plan_);
   EagerParts eager(target, sink_.held());
   // A tensor may change in each of several hops.
-  const bool early = route_.hops.size() == 1 && sink_.takes_steps_early();
+  const bool early = plan_.hops.size() == 1 && sink_.takes_steps_early();
   std::optional<double> decode_begin;
   while (true) {
     const Result<std::optional<size_t>> next = fetch.next(attempt_.progress.of_fetching());
@@ -91,7 +91,7 @@ Status CatchUp::patch_while_parts_arrive() {
   // Do they fit together, and what is left to do?
   DW_ASSIGN_OR_RETURN(const std::vector<Delta> deltas, parts().open_deltas());
   DW_ASSIGN_OR_RETURN(std::vector<TensorSteps> steps,
-                      collect_steps(sink_.held(), deltas, route_.schema));
+                      collect_steps(sink_.held(), deltas, plan_.schema));
   eager.erase_done(&steps);
   attempt_.progress.set_fetched(attempt_.report.bytes);
   DW_RETURN_IF_ERROR(sink_.stage({steps, true}));
@@ -115,27 +115,27 @@ Status CatchUp::fetch_then_build() {
   version.folder = parts().anchor();
   DW_ASSIGN_OR_RETURN(const std::vector<Delta> deltas, parts().open_deltas());
   version.deltas = deltas;
-  if (route_.from_whole) {
+  if (from_whole(plan_)) {
     DW_ASSIGN_OR_RETURN(version.whole, Checkpoint::open(version.folder));
   }
   DW_ASSIGN_OR_RETURN(version.steps,
                       collect_steps(version.whole ? HeldTensors(*version.whole) : sink_.held(),
-                                    deltas, route_.schema));
+                                    deltas, plan_.schema));
   attempt_.progress.set_fetched(attempt_.report.bytes);
   return sink_.build(std::move(version));
 }
 
 Status CatchUp::run(const std::set<std::string>& avoid) {
   DW_RETURN_IF_ERROR(plan(avoid));
-  if (route_.hops.empty()) {
+  if (plan_.hops.empty()) {
     DW_ASSIGN_OR_RETURN(const bool there, sink_.is_there());
     if (there) return {};
   }
-  DW_RETURN_IF_ERROR(check_hop_sizes(route_.hops, route_.schema, sink_.local_bytes()));
+  DW_RETURN_IF_ERROR(check_hop_sizes(plan_.hops, plan_.schema, sink_.local_bytes()));
   DW_RETURN_IF_ERROR(make_folder(sink_.work_folder()));
   DW_SYNC_POINT("replica: planned");
   bool by_steps = false;
-  if (!route_.from_whole) {
+  if (!from_whole(plan_)) {
     DW_ASSIGN_OR_RETURN(by_steps, sink_.open_held());
   }
   DW_RETURN_IF_ERROR(by_steps ? patch_while_parts_arrive() : fetch_then_build());

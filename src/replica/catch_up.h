@@ -1,4 +1,4 @@
-// The way of every replica to a version: plan, fetch, decode, stage. What is staged is written by
+// How every replica gets to a version: plan, fetch, decode, stage. What is staged is written by
 // the replica's commit().
 #pragma once
 
@@ -15,8 +15,8 @@
 #include "deltawire/checkpoint.h"
 #include "deltawire/replica.h"
 #include "replica/beat.h"
+#include "replica/plan_pull.h"
 #include "replica/pull_progress.h"
-#include "replica/route.h"
 #include "replica/tensors.h"
 #include "transfer/fetch.h"
 
@@ -31,7 +31,7 @@ struct Attempt {
   PullReport& report;
   PhaseClock& clock;
   PullProgress progress;
-  Route route = {};  // once it is planned
+  Plan plan = {};  // once it is planned
 };
 
 // Steps that can be taken.
@@ -44,7 +44,7 @@ struct ReadySteps {
 
 // All that a new version is built from, when it has been fetched.
 struct FetchedVersion {
-  std::optional<Checkpoint> whole;  // where the route begins; none: with what is held
+  std::optional<Checkpoint> whole;  // where the plan begins; none: with what is held
   std::filesystem::path folder;     // of that: the sink's to take
   std::span<const Delta> deltas;    // of the hops after it
   std::vector<TensorSteps> steps;   // of all tensors
@@ -59,9 +59,9 @@ class CatchUpSink {
 
   // Drops what attempts before this one have made.
   virtual Status begin() = 0;
-  // The attempt has its route: can it be gone here? Adds to the report what is to come with it.
-  virtual Status look_at_route() = 0;
-  // The route has no hops: what is held is the version. Proves that, as far as it is asked for.
+  // The attempt has its plan: can it be gone here? Adds to the report what is to come with it.
+  virtual Status look_at_plan() = 0;
+  // The plan has no hops: what is held is the version. Proves that, as far as it is asked for.
   // False: something beside the weights is not as the version has it, and is still to be fetched.
   virtual Result<bool> is_there() = 0;
 
@@ -72,7 +72,7 @@ class CatchUpSink {
   // What is fetched after the parts. No path leads around it.
   virtual Result<std::vector<FetchItem>> items_beside() { return std::vector<FetchItem>(); }
 
-  // Opens what is held, where the route begins with it. True: steps are taken one by one, by
+  // Opens what is held, where the plan begins with it. True: steps are taken one by one, by
   // stage(); false: by build(), all at once.
   virtual Result<bool> open_held() = 0;
   virtual HeldTensors held() const = 0;  // sorted by name
@@ -90,7 +90,7 @@ class CatchUpSink {
 struct CatchUpStart {
   const Chain& chain;
   const std::optional<Held>& held;           // not looked at when the goal is to begin with nothing
-  const std::optional<VersionRecord>& seen;  // as for plan_route()
+  const std::optional<VersionRecord>& seen;  // as for plan_pull()
   ReplicaBeat* beat = nullptr;
 };
 

@@ -31,7 +31,7 @@ Status FileSink::begin() {
   return remove_tree(replica_.layout.new_journal());
 }
 
-Status FileSink::look_at_route() {
+Status FileSink::look_at_plan() {
   const std::map<std::string, HeldSide> none;
   DW_ASSIGN_OR_RETURN(sides_,
                       plan_side_files(sides_folder(), replica_.state ? replica_.state->sides : none,
@@ -84,8 +84,8 @@ Status FileSink::check_held() {
   attempt_.clock.begin("verify");
   DW_ASSIGN_OR_RETURN(const Checkpoint held, open_checkpoint());
   DW_ASSIGN_OR_RETURN(const std::vector<TensorSteps> steps,
-                      collect_steps(held, {}, attempt_.route.schema));
-  const Target target = attempt_.route.target();
+                      collect_steps(held, {}, attempt_.plan.schema));
+  const Target target = target_of(attempt_.plan);
   DW_RETURN_IF_ERROR(build_in_place(context(target, held, steps, true)));
   DW_RETURN_IF_ERROR(check_unedited());
   verify_all_ = false;  // that is done
@@ -148,7 +148,7 @@ Result<std::vector<FetchItem>> FileSink::items_beside() {
 Result<bool> FileSink::open_held() {
   DW_ASSIGN_OR_RETURN(held_, open_checkpoint());
   if (replica_.options.copy_on_write) return false;
-  DW_ASSIGN_OR_RETURN(const PlannedLayout layout, plan_layout(*held_, attempt_.route.schema));
+  DW_ASSIGN_OR_RETURN(const PlannedLayout layout, plan_layout(*held_, attempt_.plan.schema));
   if (layout.relaid) return false;
   DW_RETURN_IF_ERROR(begin_redo());
   return true;
@@ -169,7 +169,7 @@ Status FileSink::begin_redo() {
 }
 
 Status FileSink::stage(const ReadySteps& ready) {
-  const Target target = attempt_.route.target();
+  const Target target = target_of(attempt_.plan);
   const BuildContext build = context(target, *held_, ready.steps, ready.last && verify_all_);
   DW_RETURN_IF_ERROR(build_redo(build, work_folder(), &*redo_));
   if (!ready.last) return {};
@@ -182,7 +182,7 @@ Status FileSink::build(FetchedVersion version) {
   DW_RETURN_IF_ERROR(make_folder(replica_.layout.new_journal()));
   const bool from_whole = version.whole.has_value();
   const bool apart = replica_.options.copy_on_write.has_value();
-  const Target target = attempt_.route.target();
+  const Target target = target_of(attempt_.plan);
   const BuildContext build = context(target, from_whole ? *version.whole : *held_, version.steps,
                                      from_whole || verify_all_);
   for (const TensorSteps& tensor : version.steps) {
@@ -197,7 +197,7 @@ Status FileSink::build(FetchedVersion version) {
   }
   if (from_whole) {
     DW_ASSIGN_OR_RETURN(record_,
-                        build_from_whole(build, attempt_.route.hops[0], version.folder, files));
+                        build_from_whole(build, attempt_.plan.hops[0], version.folder, files));
     return {};
   }
   DW_ASSIGN_OR_RETURN(record_, build_from_held(build, version.deltas, files));
@@ -257,7 +257,7 @@ Result<FileStamps> FileSink::stamp_written(const fs::path& files) const {
 void FileSink::name_version(JournalRecord* record) const {
   record->run = manifest().run;
   record->version = manifest().version;
-  record->manifest = attempt_.route.record.digest.hex();
+  record->manifest = attempt_.plan.target.digest.hex();
   record->state = manifest().state.hex();
   record->target = manifest();
 }
@@ -287,7 +287,7 @@ Status FileSink::write_journal(const fs::path& files) {
   // Files that stay where they are.
   for (const std::string& name : record_.weights) {
     const auto held = stamps_.find(name);
-    if (!attempt_.route.from_whole && held != stamps_.end() &&
+    if (!from_whole(attempt_.plan) && held != stamps_.end() &&
         !pending.written_files.contains(name)) {
       pending.held.insert(*held);
     }

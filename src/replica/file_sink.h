@@ -21,7 +21,7 @@ class FileSink final : public CatchUpSink {
   FileSink(ReplicaCore* replica, Attempt* attempt) : replica_(*replica), attempt_(*attempt) {}
 
   Status begin() override;
-  Status look_at_route() override;
+  Status look_at_plan() override;
   Result<bool> is_there() override;
   uint64_t local_bytes() const override;
   std::filesystem::path work_folder() const override { return replica_.layout.work(); }
@@ -33,7 +33,7 @@ class FileSink final : public CatchUpSink {
   Status finish() override;
 
  private:
-  const Manifest& manifest() const { return attempt_.route.record.manifest; }
+  const Manifest& manifest() const { return attempt_.plan.target.manifest; }
   std::filesystem::path side_file(size_t number) const {
     return work_folder() / "sides" / std::to_string(number);
   }

@@ -79,7 +79,7 @@ Result<EagerParts::Ready> EagerParts::add(const PartFile& part) {
   for (const Delta::Entry& item : ready.delta.entries) {
     const DeltaEntry& entry = item.entry;
     const CheckpointTensor* from = find_tensor(held_.tensors, entry.tensor);
-    const Schema::Tensor* to = find_tensor(schema.tensors, entry.tensor);
+    const TensorSpec* to = find_tensor(schema.tensors, entry.tensor);
     const bool alone = entry.box.whole() && entry.old_digest && from != nullptr && to != nullptr &&
                        same_form(entry, from->view.dtype, from->view.shape) &&
                        same_form(entry, to->dtype, to->shape);

@@ -1,4 +1,4 @@
-// The parts of a route on disk, while they are worked on.
+// The parts of a plan on disk, while they are worked on.
 #pragma once
 
 #include <filesystem>

@@ -51,7 +51,7 @@ Status check_checkpoint(const Hop& hop, uint64_t weights) {
 
 uint64_t weights_bytes(const Schema& schema) {
   uint64_t bytes = 0;
-  for (const Schema::Tensor& tensor : schema.tensors) {
+  for (const TensorSpec& tensor : schema.tensors) {
     bytes += tensor_size_bytes(tensor.dtype, tensor.shape).value();  // checked when it was read
   }
   return bytes;

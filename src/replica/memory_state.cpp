@@ -10,7 +10,8 @@
 #include "format/packed_file.h"
 #include "format/tensor_digest.h"
 #include "replica/limits.h"
-#include "replica/route.h"
+#include "replica/plan_pull.h"
+#include "tensor/form.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
 #include "transfer/fetch.h"
@@ -127,13 +128,12 @@ Status check_state(const Manifest& manifest, const Schema& schema, const MemoryS
   }
   std::vector<uint64_t> sizes;
   std::vector<const MemoryTensor*> tensors;
-  for (const Schema::Tensor& expected : schema.tensors) {
+  for (const TensorSpec& expected : schema.tensors) {
     const auto found = state.find(expected.name);
     if (found == state.end() || found->second.dtype != expected.dtype ||
         found->second.shape != expected.shape) {
-      return corruption("tensor " + quote(expected.name) + ": expected " +
-                        std::string(dtype_name(expected.dtype)) + " " +
-                        shape_to_string(expected.shape) + ", got another or none");
+      return corruption("tensor " + quote(expected.name) + ": expected " + form_of(expected) +
+                        ", got another or none");
     }
     const bool wanted = only == nullptr || only->contains(expected.name);
     tensors.push_back(wanted ? &found->second : nullptr);
@@ -141,7 +141,7 @@ Status check_state(const Manifest& manifest, const Schema& schema, const MemoryS
   }
   const auto check = [&](size_t i, ThreadPool*) -> Status {
     if (tensors[i] == nullptr) return {};
-    const Schema::Tensor& expected = schema.tensors[i];
+    const TensorSpec& expected = schema.tensors[i];
     const Digest got = tensor_digest(expected.dtype, expected.shape, tensors[i]->bytes,
                                      boxes_hashed(manifest, expected.name));
     if (got == manifest.digests[i]) return {};
@@ -157,12 +157,12 @@ namespace {
 
 // One attempt. What a replica does with files is done here part by part, so that no folder is
 // needed and no more than one part is held beside the model.
-Attempted fetch_along(const Chain& chain, const Route& route, ThreadPool* pool,
+Attempted fetch_along(const Chain& chain, const Plan& plan, ThreadPool* pool,
                       const Progress& progress, uint64_t total, const Allocate& allocate,
                       MemoryState* state) {
   Store& store = chain.store();
   uint64_t done = 0;
-  for (const Hop& hop : route.hops) {
+  for (const Hop& hop : plan.hops) {
     for (const PartRef& part : hop.parts) {
       const bool weights = plain_file_name(part.name).ends_with(kSafetensorsSuffix);
       if (!hop.base && !weights) continue;
@@ -180,8 +180,8 @@ Attempted fetch_along(const Chain& chain, const Route& route, ThreadPool* pool,
       if (progress && !progress(done, total)) return {cancelled("stopped on request"), {}};
     }
   }
-  return {check_state(route.record.manifest, route.schema, *state, nullptr, pool)
-              .at(store.url() + ": version " + std::to_string(route.record.manifest.version)),
+  return {check_state(plan.target.manifest, plan.schema, *state, nullptr, pool)
+              .at(store.url() + ": version " + std::to_string(plan.target.manifest.version)),
           {}};
 }
 
@@ -195,11 +195,11 @@ Result<MemoryState> fetch_state(const Chain& chain, uint64_t version, ThreadPool
   DW_RETURN_IF_ERROR(go_around_bad_parts(
       true, chain.store().url(), &report, [&](const std::set<std::string>& avoid) -> Attempted {
         state.clear();
-        const Result<Route> route = plan_route(chain, {}, goal, {}, avoid, &report);
-        if (!route.ok()) return {route.status(), {}};
-        Status sizes = check_hop_sizes(route->hops, route->schema, 0);
+        const Result<Plan> plan = plan_pull(chain, {}, goal, {}, avoid, &report);
+        if (!plan.ok()) return {plan.status(), {}};
+        Status sizes = check_hop_sizes(plan->hops, plan->schema, 0);
         if (!sizes.ok()) return {std::move(sizes), {}};
-        return fetch_along(chain, *route, pool, progress, report.bytes, allocate, &state);
+        return fetch_along(chain, *plan, pool, progress, report.bytes, allocate, &state);
       }));
   return state;
 }

@@ -46,8 +46,8 @@ Status check_state(const Manifest& manifest, const Schema& schema, const MemoryS
                    const std::set<std::string, std::less<>>* only, ThreadPool* pool);
 
 // By the cheapest path from nothing, and around parts that are damaged or gone, as a replica goes
-// (route.h). Every object is checked against its sha-256, every tensor against its digest. Holds
-// the model, and one part at a time.
+// (plan_pull.h). Every object is checked against its sha-256, every tensor against its digest.
+// Holds the model, and one part at a time.
 Result<MemoryState> fetch_state(const Chain& chain, uint64_t version, ThreadPool* pool,
                                 const Progress& progress,
                                 const Allocate& allocate = allocate_bytes);

@@ -9,7 +9,7 @@
 #include "replica/build.h"
 #include "replica/journal.h"
 #include "replica/local_state.h"
-#include "replica/route.h"
+#include "replica/plan_pull.h"
 
 namespace deltawire {
 

@@ -65,8 +65,7 @@ std::vector<Stretch> stretches_of(const Checkpoint& held, std::span<const NewCon
   std::vector<Stretch> stretches;
   for (const NewContents& tensor : changed) {
     const CheckpointTensor* const found = held.find(tensor.view.name);
-    if (found == nullptr || found->view.dtype != tensor.view.dtype ||
-        found->view.shape != tensor.view.shape ||
+    if (found == nullptr || !same_form(found->view, tensor.view) ||
         found->view.bytes.size() != tensor.view.bytes.size()) {
       return {};
     }

@@ -1,5 +1,5 @@
 // What a folder brings to the first half of a pull: a step that was interrupted, a state that was
-// lost, a link that points elsewhere. The way to the version is that of all replicas.
+// lost, a link that points elsewhere. The pull itself is that of all replicas.
 #include <algorithm>
 
 #include "base/folder.h"

@@ -40,24 +40,25 @@ class PhaseClock {
 class PullProgress {
  public:
   // `report`: says how much there is to fetch, as soon as that is known.
-  PullProgress(Progress tell, const PullReport& report) : tell_(std::move(tell)), report_(report) {}
+  PullProgress(Progress progress, const PullReport& report)
+      : progress_(std::move(progress)), report_(report) {}
 
   Progress of_fetching() const {
-    if (!tell_) return {};
+    if (!progress_) return {};
     // A piece that had to be sent twice is not more of it.
     return [this](uint64_t done, uint64_t) {
-      return tell_(std::min(report_.bytes, done), report_.bytes);
+      return progress_(std::min(report_.bytes, done), report_.bytes);
     };
   }
   // While weights are patched and checked: what is fetched stays as it is.
   Progress of_building() const {
-    if (!tell_) return {};
-    return [this](uint64_t, uint64_t) { return tell_(fetched_, report_.bytes); };
+    if (!progress_) return {};
+    return [this](uint64_t, uint64_t) { return progress_(fetched_, report_.bytes); };
   }
   void set_fetched(uint64_t bytes) { fetched_ = std::min(report_.bytes, bytes); }
 
  private:
-  const Progress tell_;
+  const Progress progress_;
   const PullReport& report_;
   uint64_t fetched_ = 0;
 };

@@ -88,7 +88,7 @@ namespace {
 Status check_forms(const Checkpoint& checkpoint, const Manifest& manifest) {
   Schema own;
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
-    own.tensors.push_back({tensor.view.name, tensor.view.dtype, tensor.view.shape});
+    own.tensors.push_back(tensor.view);
   }
   const Result<std::vector<TensorState>> states = states_of(own, manifest);
   if (states.ok() && state_digest(*states) == manifest.state) return {};

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/sync_point.h"
 #include "replica/impl.h"
-#include "replica/route.h"
+#include "replica/plan_pull.h"
 #include "tensor/text.h"
 
 namespace deltawire {

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "chain/names.h"
 #include "replica/catch_up.h"
-#include "replica/route.h"
+#include "replica/plan_pull.h"
 
 namespace deltawire {
 

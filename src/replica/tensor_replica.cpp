@@ -10,8 +10,8 @@
 #include "chain/names.h"
 #include "replica/device_tensors.h"
 #include "replica/local_state.h"
+#include "replica/plan_pull.h"
 #include "replica/recognise.h"
-#include "replica/route.h"
 #include "replica/tensor_replica_impl.h"
 #include "replica/tensor_set.h"
 #include "replica/tensor_sink.h"
@@ -21,8 +21,6 @@
 
 namespace deltawire {
 namespace {
-
-std::string form_of(const LiveTensor& tensor) { return form_of(tensor.dtype, tensor.shape); }
 
 Status check_tensor(const LiveTensor& tensor) {
   DW_RETURN_IF_ERROR(check_box(tensor.box, tensor.dtype, tensor.shape));
@@ -38,7 +36,7 @@ Status check_tensor(const LiveTensor& tensor) {
 Status check_boxes(std::span<const LiveTensor> boxes) {
   const LiveTensor& first = boxes[0];
   for (size_t i = 1; i < boxes.size(); ++i) {
-    if (boxes[i].dtype != first.dtype || boxes[i].shape != first.shape) {
+    if (!same_form(boxes[i], first)) {
       return invalid_argument(place_of(boxes[i]) + ": given as " + form_of(first) + " and as " +
                               form_of(boxes[i]));
     }
@@ -96,7 +94,7 @@ Status TensorReplicaCore::add_tensor(std::span<const LiveTensor> boxes, size_t* 
   DW_RETURN_IF_ERROR(check_boxes(boxes));
   const LiveTensor& first = boxes[0];
   const size_t number = forms.size();
-  const TensorView view{first.name, first.dtype, first.shape, {}};
+  const TensorView view{first, {}};
   forms.push_back({view, 0, 0});
   sizes.push_back(tensor_size_bytes(first.dtype, first.shape).value());  // was checked
   set_of.push_back(nullptr);
@@ -108,7 +106,7 @@ Status TensorReplicaCore::add_tensor(std::span<const LiveTensor> boxes, size_t* 
     set->add(array, tensor);
     if (tensor.box.whole()) {
       if (tensor.memory == Memory::kHost) {
-        now.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
+        now.tensors.push_back({tensor, tensor.bytes});
       }
       set_of.back() = set;
     } else {
@@ -163,11 +161,10 @@ Status TensorReplicaCore::check_forms(const Schema& schema) const {
       return invalid_argument("tensor " + quote(own.name) + ": was given, and the version does " +
                               "not have it");
     }
-    const Schema::Tensor& other = schema.tensors[i];
-    if (own.dtype != other.dtype || own.shape != other.shape) {
-      return invalid_argument("tensor " + quote(own.name) + ": the version has " +
-                              form_of(other.dtype, other.shape) + ", given was " +
-                              form_of(own.dtype, own.shape));
+    const TensorSpec& other = schema.tensors[i];
+    if (!same_form(own, other)) {
+      return invalid_argument("tensor " + quote(own.name) + ": the version has " + form_of(other) +
+                              ", given was " + form_of(own));
     }
   }
   return {};

@@ -55,7 +55,7 @@ Status HostTensors::check(std::span<const size_t> which, const Manifest& manifes
 Status HostTensors::stage_one(const TensorSteps& steps, const Target& target, ThreadPool* inner) {
   Tensor& tensor = tensors_.at(steps.index);
   const LiveTensor& live = tensor.live;
-  const TensorView held{live.name, live.dtype, live.shape, live.bytes};
+  const TensorView held{live, live.bytes};
   const std::string place = place_of(live);
   const StageJob job{steps, target, place, held, scratch_, memory_, ahead_};
   return stage_tensor(job, inner, [&](RedoEntry redo) -> Status {

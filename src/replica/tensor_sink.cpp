@@ -13,13 +13,13 @@ Status TensorSink::begin() {
   return remove_tree(work_folder());
 }
 
-Status TensorSink::look_at_route() {
-  const Route& route = attempt_.route;
-  DW_RETURN_IF_ERROR(replica_.check_forms(route.schema));
-  if (route.hops.empty()) return {};
+Status TensorSink::look_at_plan() {
+  const Plan& plan = attempt_.plan;
+  DW_RETURN_IF_ERROR(replica_.check_forms(plan.schema));
+  if (plan.hops.empty()) return {};
   replica_.pending.emplace();
-  replica_.pending->target = {route.record.manifest.version, route.record.digest};
-  replica_.pending->manifest = route.record.manifest;
+  replica_.pending->target = {plan.target.manifest.version, plan.target.digest};
+  replica_.pending->manifest = plan.target.manifest;
   return {};
 }
 
@@ -27,7 +27,7 @@ Result<bool> TensorSink::is_there() {
   if (replica_.options.verify_all) {
     attempt_.clock.begin("verify");
     DW_RETURN_IF_ERROR(
-        replica_.check_digests(replica_.held_tensors(), attempt_.route.record.manifest));
+        replica_.check_digests(replica_.held_tensors(), attempt_.plan.target.manifest));
   }
   return true;
 }
@@ -42,7 +42,7 @@ Status TensorSink::stage(const ReadySteps& ready) {
       steps.push_back(one);
     }
   }
-  const Target target = attempt_.route.target();
+  const Target target = target_of(attempt_.plan);
   if (replica_.options.verify_all) {
     DW_RETURN_IF_ERROR(replica_.check_digests(untouched, target.manifest));
   }
@@ -61,7 +61,7 @@ Status TensorSink::stage(const ReadySteps& ready) {
 Status TensorSink::stage_newer(const TensorSteps& steps) {
   DW_ASSIGN_OR_RETURN(const MutableBytes space, replica_.spill->take(replica_.sizes[steps.index]));
   const std::string& place = steps.entries.front()->place;
-  DW_RETURN_IF_ERROR(advance_tensor(steps, attempt_.route.target(), place, space, &replica_.pool));
+  DW_RETURN_IF_ERROR(advance_tensor(steps, target_of(attempt_.plan), place, space, &replica_.pool));
   return replica_.set_of[steps.index]->stage_whole(steps.index, space);
 }
 
@@ -71,7 +71,7 @@ Status TensorSink::build(FetchedVersion version) {
   std::erase_if(steps, [&](const TensorSteps& one) { return !replica_.set_of[one.index]; });
   const auto newer = std::stable_partition(
       steps.begin(), steps.end(), [](const TensorSteps& one) { return one.from != nullptr; });
-  const Target target = attempt_.route.target();
+  const Target target = target_of(attempt_.plan);
   DW_RETURN_IF_ERROR(
       build_in_place({target, *version.whole, std::span(steps.begin(), newer), true, &replica_.pool,
                       attempt_.progress.of_building(), false, replica_.memory.work}));

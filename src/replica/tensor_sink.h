@@ -14,7 +14,7 @@ class TensorSink final : public CatchUpSink {
       : replica_(*replica), attempt_(*attempt) {}
 
   Status begin() override;
-  Status look_at_route() override;
+  Status look_at_plan() override;
   Result<bool> is_there() override;
   std::filesystem::path work_folder() const override { return replica_.parts_folder(); }
   Result<bool> open_held() override { return true; }

@@ -19,32 +19,32 @@ const std::vector<BoxDigest>* boxes_of(const Manifest& manifest, const std::stri
   return found == manifest.boxes.end() ? nullptr : &found->second;
 }
 
-// A tensor on its way through the hops.
-struct Way {
+// A tensor after the hops so far.
+struct Stepped {
   DType dtype = DType::kU8;
   Shape shape;
   const CheckpointTensor* from = nullptr;
   std::vector<const Delta::Entry*> entries;
 };
-using Ways = std::map<std::string, Way, std::less<>>;
+using SteppedTensors = std::map<std::string, Stepped, std::less<>>;
 
-Status add_entry(const HeldTensors& source, const Delta::Entry& item, Ways* ways) {
+Status add_entry(const HeldTensors& source, const Delta::Entry& item, SteppedTensors* tensors) {
   const DeltaEntry& entry = item.entry;
   if (!entry.old_digest) {
-    (*ways)[entry.tensor] = {entry.dtype, entry.shape, nullptr, {&item}};
+    (*tensors)[entry.tensor] = {entry.dtype, entry.shape, nullptr, {&item}};
     return {};
   }
-  const auto found = ways->find(entry.tensor);
-  if (found == ways->end()) {
+  const auto found = tensors->find(entry.tensor);
+  if (found == tensors->end()) {
     return base_mismatch(source.place + ": has no such tensor as " + item.place + " patches");
   }
-  Way& way = found->second;
-  if (way.dtype != entry.dtype || way.shape != entry.shape) {
+  Stepped& stepped = found->second;
+  if (stepped.dtype != entry.dtype || stepped.shape != entry.shape) {
     return base_mismatch(source.place + ": " + item.place + " patches " +
                          form_of(entry.dtype, entry.shape) + ", there is " +
-                         form_of(way.dtype, way.shape));
+                         form_of(stepped.dtype, stepped.shape));
   }
-  way.entries.push_back(&item);
+  stepped.entries.push_back(&item);
   return {};
 }
 
@@ -100,7 +100,7 @@ Status wrong_result(const TensorSteps& steps, const std::vector<const Box*>& pro
 
 Status check_result(const TensorSteps& steps, const Target& target,
                     const std::vector<const Box*>& proven, const std::string& place, Bytes data) {
-  const Schema::Tensor& spec = target.schema.tensors[steps.index];
+  const TensorSpec& spec = target.schema.tensors[steps.index];
   const std::vector<BoxDigest>* boxes = boxes_of(target.manifest, spec.name);
   const std::vector<BoxDigest> whole = {{Box{}, target.manifest.digests[steps.index]}};
   for (const BoxDigest& box : boxes == nullptr ? whole : *boxes) {
@@ -133,7 +133,7 @@ Status check_target(const Target& target) {
   if (!states.ok()) return std::move(states).status().at(place);
   size_t boxed = 0;
   for (size_t i = 0; i < target.schema.tensors.size(); ++i) {
-    const Schema::Tensor& tensor = target.schema.tensors[i];
+    const TensorSpec& tensor = target.schema.tensors[i];
     const std::vector<BoxDigest>* boxes = boxes_of(target.manifest, tensor.name);
     if (boxes == nullptr) continue;
     ++boxed;
@@ -159,36 +159,37 @@ Status check_target(const Target& target) {
 
 Result<std::vector<TensorSteps>> collect_steps(const HeldTensors& source,
                                                std::span<const Delta> hops, const Schema& schema) {
-  Ways ways;
+  SteppedTensors tensors;
   for (const CheckpointTensor& tensor : source.tensors) {
-    ways[tensor.view.name] = {tensor.view.dtype, tensor.view.shape, &tensor, {}};
+    tensors[tensor.view.name] = {tensor.view.dtype, tensor.view.shape, &tensor, {}};
   }
   for (const Delta& hop : hops) {
     for (const std::string& name : hop.info.removed) {
-      if (ways.erase(name) == 0) {
+      if (tensors.erase(name) == 0) {
         return base_mismatch(source.place + ": there is no tensor " + quote(name) + " to remove");
       }
     }
-    for (const Delta::Entry& item : hop.entries) DW_RETURN_IF_ERROR(add_entry(source, item, &ways));
+    for (const Delta::Entry& item : hop.entries)
+      DW_RETURN_IF_ERROR(add_entry(source, item, &tensors));
   }
   std::vector<TensorSteps> steps;
   for (size_t i = 0; i < schema.tensors.size(); ++i) {
-    const Schema::Tensor& tensor = schema.tensors[i];
-    const auto found = ways.find(tensor.name);
-    if (found == ways.end()) {
+    const TensorSpec& tensor = schema.tensors[i];
+    const auto found = tensors.find(tensor.name);
+    if (found == tensors.end()) {
       return base_mismatch(source.place + ": there is no tensor " + quote(tensor.name));
     }
-    Way& way = found->second;
-    if (way.dtype != tensor.dtype || way.shape != tensor.shape) {
+    Stepped& stepped = found->second;
+    if (stepped.dtype != tensor.dtype || stepped.shape != tensor.shape) {
       return base_mismatch(source.place + ": tensor " + quote(tensor.name) + ": expected " +
                            form_of(tensor.dtype, tensor.shape) + ", got " +
-                           form_of(way.dtype, way.shape));
+                           form_of(stepped.dtype, stepped.shape));
     }
-    steps.push_back({i, way.from, std::move(way.entries)});
-    ways.erase(found);
+    steps.push_back({i, stepped.from, std::move(stepped.entries)});
+    tensors.erase(found);
   }
-  if (!ways.empty()) {
-    return base_mismatch(source.place + ": tensor " + quote(ways.begin()->first) +
+  if (!tensors.empty()) {
+    return base_mismatch(source.place + ": tensor " + quote(tensors.begin()->first) +
                          " is not one of the version's");
   }
   return steps;

@@ -43,8 +43,9 @@ struct HeldTensors {
       : HeldTensors(checkpoint.path().string(), checkpoint.tensors()) {}
 };
 
-// For every tensor of the schema, in its order: the way from `source` through `hops`. BaseMismatch
-// when the source does not have what the hops change, or they do not lead to the schema.
+// For every tensor of the schema, in its order: the steps from `source` through `hops`.
+// BaseMismatch when the source does not have what the hops change, or they do not lead to the
+// schema.
 Result<std::vector<TensorSteps>> collect_steps(const HeldTensors& source,
                                                std::span<const Delta> hops, const Schema& schema);
 

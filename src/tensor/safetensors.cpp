@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tensor/defects.h"
+#include "tensor/form.h"
 #include "tensor/json_handler.h"
 #include "tensor/text.h"
 
@@ -37,9 +38,8 @@ Status check_entry(const TensorEntry& entry, uint64_t data_bytes) {
   }
   if (*size != entry.end - entry.begin) {
     return tensor_corruption(entry, defect::kSizeMismatch,
-                             std::string(dtype_name(entry.spec.dtype)) + " " +
-                                 shape_to_string(entry.spec.shape) + " takes " +
-                                 std::to_string(*size) + " bytes, " + range(entry) + " holds " +
+                             form_of(entry.spec) + " takes " + std::to_string(*size) + " bytes, " +
+                                 range(entry) + " holds " +
                                  std::to_string(entry.end - entry.begin));
   }
   return {};

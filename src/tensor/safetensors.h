@@ -33,15 +33,6 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 // The value under `key`, or null. Linear: metadata is short.
 const std::string* find_metadata(const Metadata& metadata, std::string_view key) noexcept;
 
-// A tensor without its bytes: what a header is made of.
-struct TensorSpec {
-  std::string name;
-  DType dtype = DType::kU8;
-  Shape shape;
-
-  bool operator==(const TensorSpec&) const = default;
-};
-
 // A tensor of a header and where its bytes are, counted from the start of the data.
 struct TensorEntry {
   TensorSpec spec;

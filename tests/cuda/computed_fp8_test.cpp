@@ -1,7 +1,7 @@
 // FP8 blocks of weights on a GPU that nobody makes: what encoders and publishers take in their
 // place gives the CPU's bytes.
 #include "cuda/contexts.h"
-#include "publish/computed_tensors.h"
+#include "diff/computed_tensors.h"
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 

@@ -59,8 +59,8 @@ class FeedTest : public ::testing::Test {
     return map;
   }
   MappedChanges changes(const LiveMap& map, uint64_t from, uint64_t to) const {
-    const auto route = must(feed_route(read_feed(local()).value(), id(from), id(to)));
-    return must(map_feed(route, map, 2));
+    const auto path = must(steps_between(read_feed(local()).value(), id(from), id(to)));
+    return must(map_feed(path, map, 2));
   }
   static void write(const ArrayChanges& changes, unsigned width, std::vector<uint8_t>* array) {
     for (size_t i = 0; i < changes.offsets.size(); ++i) {
@@ -137,10 +137,10 @@ TEST_F(FeedTest, VersionsThatCameWholeHaveNoWayFromBefore) {
   pull();
   const auto steps = read_feed(local()).value();
   EXPECT_FALSE(steps.back().from);
-  EXPECT_FAILS(feed_route(steps, id(0), id(2)), kNotFound, to_string(id(2)) + " is not a delta");
-  EXPECT_TRUE(feed_route(steps, id(0), id(1)).ok());
-  EXPECT_TRUE(feed_route(steps, id(2), id(2))->empty());
-  EXPECT_EQ(feed_route(steps, id(0), id(9)).status().code(), Code::kNotFound);
+  EXPECT_FAILS(steps_between(steps, id(0), id(2)), kNotFound, to_string(id(2)) + " is not a delta");
+  EXPECT_TRUE(steps_between(steps, id(0), id(1)).ok());
+  EXPECT_TRUE(steps_between(steps, id(2), id(2))->empty());
+  EXPECT_EQ(steps_between(steps, id(0), id(9)).status().code(), Code::kNotFound);
 }
 
 TEST_F(FeedTest, GoesBackToo) {
@@ -159,23 +159,23 @@ TEST_F(FeedTest, DamagedPartsAreFound) {
   pull();
   step(0.2, 1);
   const LiveMap map = whole();
-  const auto route = feed_route(read_feed(local()).value(), id(0), id(1)).value();
-  const fs::path part = feed(1) / route[0].parts[0];
+  const auto path = steps_between(read_feed(local()).value(), id(0), id(1)).value();
+  const fs::path part = feed(1) / path[0].parts[0];
   const std::string good = read_file(part);
   for (const size_t at : {size_t{20}, good.size() / 2, good.size() - 1}) {
     std::string bad = good;
     bad[at] = char(bad[at] ^ 1);
     fs::remove(part);
     std::ofstream(part, std::ios::binary) << bad;
-    EXPECT_EQ(map_feed(route, map, 1).status().code(), Code::kCorruption) << at;
+    EXPECT_EQ(map_feed(path, map, 1).status().code(), Code::kCorruption) << at;
   }
   for (const size_t size : {size_t{0}, size_t{7}, good.size() - 1}) {
     fs::remove(part);
     std::ofstream(part, std::ios::binary) << good.substr(0, size);
-    EXPECT_EQ(map_feed(route, map, 1).status().code(), Code::kCorruption) << size;
+    EXPECT_EQ(map_feed(path, map, 1).status().code(), Code::kCorruption) << size;
   }
   fs::remove(part);
-  EXPECT_EQ(map_feed(route, map, 1).status().code(), Code::kNotFound);
+  EXPECT_EQ(map_feed(path, map, 1).status().code(), Code::kNotFound);
   fs::remove(feed(1) / "record.json");
   EXPECT_EQ(versions(), (std::vector<uint64_t>{0}));
 }
@@ -183,16 +183,16 @@ TEST_F(FeedTest, DamagedPartsAreFound) {
 TEST_F(FeedTest, OtherFormsAreRefused) {
   pull();
   step(0.2, 1);
-  const auto route = feed_route(read_feed(local()).value(), id(0), id(1)).value();
+  const auto path = steps_between(read_feed(local()).value(), id(0), id(1)).value();
   LiveMap map = whole();
   map.tensors["a"].shape = {40, 30};
-  EXPECT_EQ(map_feed(route, map, 1).status().code(), Code::kBaseMismatch);
+  EXPECT_EQ(map_feed(path, map, 1).status().code(), Code::kBaseMismatch);
   map = whole();
   map.array_widths[0] = 4;
-  EXPECT_EQ(map_feed(route, map, 1).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(map_feed(path, map, 1).status().code(), Code::kInvalidArgument);
   map = whole();
   map.array_elements[0] -= 1;
-  EXPECT_EQ(map_feed(route, map, 1).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(map_feed(path, map, 1).status().code(), Code::kInvalidArgument);
 }
 
 // Another run at the same place, with the same numbers: nothing of it leads on from this one's
@@ -207,12 +207,12 @@ TEST_F(FeedTest, DoesNotLeadFromOneRunToAnother) {
   pull();
   step(0.1, 2);
   const auto steps = read_feed(local()).value();
-  EXPECT_TRUE(feed_route(steps, id(0), id(1)).ok());
-  EXPECT_EQ(feed_route(steps, old, id(1)).status().code(), Code::kNotFound);
-  EXPECT_EQ(feed_route(steps, id(0), old_head).status().code(), Code::kNotFound);
+  EXPECT_TRUE(steps_between(steps, id(0), id(1)).ok());
+  EXPECT_EQ(steps_between(steps, old, id(1)).status().code(), Code::kNotFound);
+  EXPECT_EQ(steps_between(steps, id(0), old_head).status().code(), Code::kNotFound);
   Identity reused = id(0);
   reused.manifest = old.manifest;
-  EXPECT_EQ(feed_route(steps, reused, id(1)).status().code(), Code::kNotFound);
+  EXPECT_EQ(steps_between(steps, reused, id(1)).status().code(), Code::kNotFound);
 }
 
 TEST_F(FeedTest, TheSlowestWorkerIsOneOfAnotherRun) {

@@ -2,9 +2,9 @@
 // making fails with is what publishing fails with.
 #include <bit>
 
+#include "diff/computed_tensors.h"
 #include "kernels/bf16.h"
 #include "kernels/f16.h"
-#include "publish/computed_tensors.h"
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 

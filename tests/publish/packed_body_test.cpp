@@ -1,14 +1,14 @@
 // Whole versions on their way: packed while they are read, unpacked while they arrive, in pieces of
 // any size.
-#include "publish/packed_body.h"
+#include "diff/packed_body.h"
 
 #include <numeric>
 
 #include "codec/codec.h"
+#include "diff/coded_array.h"
+#include "diff/device.h"
 #include "format/layout.h"
 #include "format/packed_file.h"
-#include "publish/coded_array.h"
-#include "publish/device.h"
 #include "replica/unpack_stream.h"
 #include "store/bodies.h"
 #include "store/memory_store.h"

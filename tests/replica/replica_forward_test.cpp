@@ -3,7 +3,7 @@
 
 #include "deltawire/replica.h"
 #include "deltawire/tensor_replica.h"
-#include "replica/route.h"
+#include "replica/plan_pull.h"
 #include "store/directory_store.h"
 #include "support/test_chain.h"
 

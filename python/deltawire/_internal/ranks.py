@@ -13,7 +13,7 @@ Form = TypeVar("Form", bound=Hashable)
 
 
 class Group(Protocol):
-    """Processes that publish together, where they are not a process group of torch: `mpi4py`, say, or JAX.
+    """Processes that exchange small messages. To publish, where they are not a process group of torch: `mpi4py`, say, or JAX.
 
     All of them call `all_gather` equally often, from the thread that publishes. A process that ended or stays away must be an
     exception there, on all others.
@@ -59,7 +59,7 @@ class Ranks:
         for rank, data in enumerate(gathered):
             if not data.startswith(head):
                 raise InvalidArgument(
-                    f"rank {self.rank} tells of {about}, rank {rank} of something else: every rank must publish every version"
+                    f"rank {self.rank} reports {about}, rank {rank} something else: every rank must publish every version"
                 )
         return [pickle.loads(data[len(head) :]) for data in gathered]
 
@@ -90,7 +90,7 @@ class Ranks:
         return set(forms) - lower
 
     def forget(self) -> None:
-        """After a failure: another rank may not have heard this one's forms."""
+        """After a failure: another rank may not have received this one's forms."""
         self._shared = None
 
     @property

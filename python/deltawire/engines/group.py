@@ -2,46 +2,27 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from deltawire._internal.ranks import Group
 from deltawire.errors import Cancelled, Error, InternalError
 
 
-class Group(Protocol):
-    """Processes that can tell each other something small."""
-
-    rank: int
-    size: int
-
-    def gather(self, words: Any) -> list[Any]:
-        """What all of them say, this one too, by rank."""
-
-
 class Alone:
-    """A worker without others."""
+    """A worker without others, as a `Group`."""
 
     rank, size = 0, 1
 
-    def gather(self, words: Any) -> list[Any]:
-        """What this one says."""
-        return [words]
+    def all_gather(self, data: bytes) -> list[bytes]:
+        """What this one gives."""
+        return [data]
 
 
-class TorchGroup:
-    """A process group of torch, on the host: small words need no GPU, and do not wait for one."""
-
-    def __init__(self, group: Any) -> None:
-        import torch.distributed as dist
-
-        self._dist, self._group = dist, group
-        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
-
-    def gather(self, words: Any) -> list[Any]:
-        """What all ranks say."""
-        gathered: list[Any] = [None] * self.size
-        self._dist.all_gather_object(gathered, words, group=self._group)
-        return gathered
+def gather(group: Group, words: Any) -> list[Any]:
+    """What all of them say, this one too, by rank."""
+    return [pickle.loads(data) for data in group.all_gather(pickle.dumps(words))]
 
 
 def agree(group: Group, call: Callable[[], Any]) -> Any:
@@ -51,7 +32,7 @@ def agree(group: Group, call: Callable[[], Any]) -> Any:
         result = call()
     except Exception as error:  # the engine's own code may raise anything
         failure = as_error(error)
-    raise_for_all(group.gather(None if failure is None else str(failure)), failure)
+    raise_for_all(gather(group, None if failure is None else str(failure)), failure)
     return result
 
 

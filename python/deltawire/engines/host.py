@@ -137,7 +137,7 @@ class Host:
                 self._stop.wait(1)
             except Exception as error:  # a thread's last words would be lost
                 self._say(error)
-                self._tell_others(error)
+                self._notify_others(error)
                 self._stop.wait(self._settings.interval)
 
     def _keep(self) -> None:
@@ -169,7 +169,7 @@ class Host:
                 try:
                     self._pull(replica)
                     self._note(None)
-                    self._tell_others(None)
+                    self._notify_others(None)
                     self._note_serving(replica)
                 except NotFound as error:  # nothing was published yet, or versions were lost
                     self._note(error)
@@ -224,7 +224,7 @@ class Host:
         self.error = None if error is None else str(error)
         self.is_blocked = error is not None and not isinstance(error, Unavailable)
 
-    def _tell_others(self, error: Exception | None) -> None:
+    def _notify_others(self, error: Exception | None) -> None:
         """Servers that share the folder know of it, too. Written anew while it lasts: an old one says nothing."""
         with suppress(OSError):
             if error is not None and not isinstance(error, Unavailable):

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import torch
 
 from deltawire._internal.identity import Identity, Wanted
-from deltawire.engines.group import Alone, Group, agree
+from deltawire._internal.ranks import Group
+from deltawire.engines.group import Alone, agree, gather
 from deltawire.engines.host import Host, local_identity
 from deltawire.engines.settings import Settings
 from deltawire.engines.shard_link import ShardLink
@@ -208,7 +209,7 @@ class Member:
             return self._host.wait_for(wanted, timeout)
 
         found: Identity = agree(self.group, held)
-        (first, *_) = self.group.gather(found)
+        (first, *_) = gather(self.group, found)
         return Wanted(first.version if wanted.version is None else wanted.version, first.run, wanted.manifest)
 
     def _stage_ahead(self) -> None:

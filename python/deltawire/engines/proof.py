@@ -10,8 +10,9 @@ from math import prod
 
 from deltawire import _core
 from deltawire._internal.identity import Identity
+from deltawire._internal.ranks import Group
 from deltawire._internal.tensors import Tensor, readable
-from deltawire.engines.group import Group, as_error, raise_for_all
+from deltawire.engines.group import as_error, gather, raise_for_all
 from deltawire.engines.map import EngineMap
 from deltawire.errors import BaseMismatch
 from deltawire.live import Proof
@@ -82,7 +83,7 @@ def prove(
         text = own.text if group.size > 1 else None
     except Exception as error:
         failure = as_error(error)
-    gathered = group.gather((None if failure is None else str(failure), differing, unproven, text)) if group.size > 1 else []
+    gathered = gather(group, (None if failure is None else str(failure), differing, unproven, text)) if group.size > 1 else []
     raise_for_all([words for words, *_ in gathered], failure)
     whole = own if group.size == 1 else Proof()
     for _, theirs, not_theirs, other in gathered:

@@ -15,7 +15,7 @@ import torch
 from deltawire._internal.identity import Identity, Wanted
 from deltawire.carriers import Carrier
 from deltawire.engines.checkpoint import LocalCheckpoint
-from deltawire.engines.group import agree
+from deltawire.engines.group import agree, gather
 from deltawire.engines.proof import Boxes, Pieces, Proven, boxes_of_all, uncovered
 from deltawire.engines.shard_map import HostCopies, ShardMap
 from deltawire.engines.worker import Staged, Worker
@@ -80,7 +80,7 @@ class ShardWorker(Worker):
         scattered = {name for name, own in boxes.items() if not own}
         self._come_whole(the_map.reloaded, "are not kept as they are in the checkpoint")
         self._come_whole(scattered, "are kept in too many parts")
-        gathered = self._group.gather((sorted(the_map.reloaded), uuid.uuid4().hex))
+        gathered = gather(self._group, (sorted(the_map.reloaded), uuid.uuid4().hex))
         self._reloaded = {name for reloaded, _ in gathered for name in reloaded}
         self.server = gathered[0][1]
         self._shards = ShardMap(the_map, self._copies)

@@ -15,10 +15,11 @@ import torch
 
 from deltawire import _core
 from deltawire._internal.identity import Identity, Wanted
+from deltawire._internal.ranks import Group
 from deltawire.engines.atomic import check_scales, is_scale, kind_of
 from deltawire.engines.checkpoint import Form, LocalCheckpoint
 from deltawire.engines.copies import Copies
-from deltawire.engines.group import Alone, Group, agree, as_error
+from deltawire.engines.group import Alone, agree, as_error, gather
 from deltawire.engines.host import local_identity, reading
 from deltawire.engines.loads import LoadFailed, Loads, record_loads, without_threads
 from deltawire.engines.map import EngineMap
@@ -192,7 +193,7 @@ class Worker:
         """The one version of all workers: the local checkpoint may have gone on between two of them."""
         for _ in range(_TRIES):
             version, boxes = agree(self._group, self._attach)
-            gathered = self._group.gather((version, sorted(self._the_map.reloaded), boxes))
+            gathered = gather(self._group, (version, sorted(self._the_map.reloaded), boxes))
             if all(other == version for other, _, _ in gathered):
                 reloaded = {name for _, names, _ in gathered for name in names}
                 cut = uncovered(
@@ -403,7 +404,7 @@ class Worker:
 
     def _update(self, wanted: Wanted, verify: str, began: float) -> Identity:
         # One of them decides, so that no two workers mean two versions.
-        words = self._group.gather((self._offered(wanted), self.served, self._suspect, self._num_samples))
+        words = gather(self._group, (self._offered(wanted), self.served, self._suspect, self._num_samples))
         goal: Identity | None = words[0][0]
         if goal is None:
             raise Unavailable(self._nothing_to_offer(wanted))
@@ -454,7 +455,7 @@ class Worker:
         """
         with self._lock:
             kept, self._kept = self._kept, None
-            if all(self._group.gather(kept is not None)):
+            if all(gather(self._group, kept is not None)):
                 self.served, self._staged = None, None  # nobody knows, if it fails
                 agree(self._group, lambda: self._put_back(kept))
                 self.served, self._suspect = self._previous
@@ -503,7 +504,7 @@ class Worker:
     def _take_back(self, staged: Staged | None, goal: Identity, error: Exception) -> None:
         """The old version is served on. Where it cannot be put back, there is only the way ahead."""
         held, self.served, self._staged = self.served, None, None
-        if not any(self._group.gather(staged is not None and staged.is_lost)):
+        if not any(gather(self._group, staged is not None and staged.is_lost)):
             agree(self._group, lambda: self._put_back(staged))
             self.served = held
             log.error("deltawire: %s: %s; %s is served on", goal, error, held)
@@ -535,7 +536,7 @@ class Worker:
         with self._lock:
             if self.served is None:  # on all workers, or on none
                 raise Unavailable("no version is known to be served")
-            (sample, *_) = self._group.gather(self._num_samples)
+            (sample, *_) = gather(self._group, self._num_samples)
             proven = self._prove(self.served, mode, sample, None)
             if proven.wrong:
                 self._staged = None  # it leads on from weights that are not these

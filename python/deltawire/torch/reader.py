@@ -20,7 +20,7 @@ from deltawire.torch.state import chosen_tensors
 from deltawire.torch.tracker import Tracker, Untouched
 
 
-class _ProcessGroup:
+class ProcessGroup:
     """A process group of torch, as a `Group`."""
 
     def __init__(self, group: Any) -> None:
@@ -30,6 +30,7 @@ class _ProcessGroup:
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
 
     def all_gather(self, data: bytes) -> list[bytes]:
+        """What every rank gives, by rank."""
         gathered: list[Any] = [None] * self.size
         dist.all_gather_object(gathered, data, group=self._group)
         return gathered
@@ -40,7 +41,7 @@ def ranks_of(source: Any, group: Any) -> Ranks | None:
     if group is None and (not dist.is_available() or not dist.is_initialized() or not _has_shards(source)):
         return None
     if group is None or (dist.is_available() and isinstance(group, (dist.ProcessGroup, int))):
-        group = _ProcessGroup(dist.group.WORLD if group is None else group)
+        group = ProcessGroup(dist.group.WORLD if group is None else group)
     ranks = Ranks(group)
     return ranks if ranks.world > 1 else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +17,7 @@ from engine_models import Engine
 from test_engines import Chain, assert_same, identity, loaded, wait_until
 
 import deltawire as dw
+from deltawire.engines.group import Alone
 from deltawire.engines.member import Member
 from deltawire.engines.settings import Settings
 from deltawire.engines.sglang import loader
@@ -58,8 +60,8 @@ class _Two:
     def __init__(self) -> None:
         self.other: Any = "as this one"
 
-    def gather(self, words: Any) -> list[Any]:
-        return [words, words if self.other == "as this one" else self.other]
+    def all_gather(self, data: bytes) -> list[bytes]:
+        return [data, data if self.other == "as this one" else pickle.dumps(self.other)]
 
 
 def test_a_version_that_does_not_come_to_one_worker_comes_to_none(tmp_path: Path) -> None:
@@ -90,22 +92,22 @@ def test_sglangs_loader_raises_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(loader, "_member", None)
     loader.load(Engine(), [])
-    success, words = loader.tell_outcome((True, "Success"), load_format="deltawire.engines.sglang.load") or (None, "")
+    success, words = loader.report_outcome((True, "Success"), load_format="deltawire.engines.sglang.load") or (None, "")
     assert success is False
     assert "DELTAWIRE_STORE and DELTAWIRE_LOCAL must be set" in words
-    assert loader.tell_outcome((True, "Success"), load_format="deltawire.engines.sglang.load") is None  # told once
+    assert loader.report_outcome((True, "Success"), load_format="deltawire.engines.sglang.load") is None  # told once
     monkeypatch.setenv("DELTAWIRE_STORE", str(tmp_path))
     monkeypatch.setenv("DELTAWIRE_LOCAL", str(tmp_path))
     monkeypatch.setenv("DELTAWIRE_VERIFY", "some")
     loader.load(Engine(), [])
-    assert "verify='some'" in (loader.tell_outcome(None, load_format="deltawire.engines.sglang.load") or (None, ""))[1]
+    assert "verify='some'" in (loader.report_outcome(None, load_format="deltawire.engines.sglang.load") or (None, ""))[1]
 
 
 def test_sglangs_loader_speaks_for_itself_alone() -> None:
     loader._outcome = {"ok": dw.Identity("1a2b3c4d", 3, "")}
-    assert loader.tell_outcome((True, "Success"), load_format="direct") is None
+    assert loader.report_outcome((True, "Success"), load_format="direct") is None
     loader._outcome = {"ok": dw.Identity("1a2b3c4d", 3, "")}
-    said = loader.tell_outcome((True, "Success"), load_format="deltawire.engines.sglang.load")
+    said = loader.report_outcome((True, "Success"), load_format="deltawire.engines.sglang.load")
     assert said == (True, "deltawire: version 3 of run 1a2b3c4d")
 
 
@@ -147,7 +149,7 @@ def test_requests_are_computed_anew_also_when_the_version_came_late(scheduler_ha
         is_suspect=False,
         newest=int(there_before),
         settings=SimpleNamespace(keep_cache=False),
-        group=SimpleNamespace(rank=0, size=1, gather=lambda words: [words]),
+        group=Alone(),
     )
     monkeypatch.setattr(scheduler_half, "_wait_for_device", lambda _: None)
     monkeypatch.setattr(scheduler_half, "_note_version", lambda _: None)

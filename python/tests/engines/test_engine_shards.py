@@ -35,13 +35,13 @@ WAIT = 240.0
 
 
 class Rank:
-    """A worker among threads: what each says is heard by all."""
+    """A worker among threads: what each says is received by all."""
 
     def __init__(self, rank: int, barrier: threading.Barrier, words: list[Any]) -> None:
         self.rank, self.size, self._barrier, self._words = rank, len(words), barrier, words
 
-    def gather(self, words: Any) -> list[Any]:
-        self._words[self.rank] = words
+    def all_gather(self, data: bytes) -> list[bytes]:
+        self._words[self.rank] = data
         self._barrier.wait(WAIT)
         gathered = list(self._words)
         self._barrier.wait(WAIT)

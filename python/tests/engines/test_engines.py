@@ -85,13 +85,13 @@ def assert_same(engine: Engine, expected: Engine) -> None:
 
 
 class Rank:
-    """A rank among threads: what each says is heard by all."""
+    """A rank among threads: what each says is received by all."""
 
     def __init__(self, rank: int, size: int, barrier: threading.Barrier, words: list) -> None:
         self.rank, self.size, self._barrier, self._words = rank, size, barrier, words
 
-    def gather(self, words):
-        self._words[self.rank] = words
+    def all_gather(self, data):
+        self._words[self.rank] = data
         self._barrier.wait(60)
         gathered = list(self._words)
         self._barrier.wait(60)

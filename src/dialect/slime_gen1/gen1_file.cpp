@@ -7,6 +7,7 @@
 #include "dialect/frames/zstd_frame.h"
 #include "dialect/slime_gen1/gen1_params.h"
 #include "dialect/slime_gen1/gen1_values.h"
+#include "tensor/form.h"
 #include "tensor/text.h"
 
 namespace deltawire::gen1 {
@@ -52,13 +53,11 @@ Result<Arrays> find_arrays(const SafetensorsView& view) {
   }
   if (arrays.positions->dtype != DType::kU8 || arrays.positions->shape.size() != 1) {
     return corruption("tensor \"__positions__\": expected U8 of one dimension, got " +
-                      std::string(dtype_name(arrays.positions->dtype)) + " " +
-                      shape_to_string(arrays.positions->shape));
+                      form_of(*arrays.positions));
   }
   if (torch_dtype_name(arrays.values->dtype).empty() || arrays.values->shape.size() != 1) {
     return corruption("tensor \"__values__\": expected numbers of one dimension, got " +
-                      std::string(dtype_name(arrays.values->dtype)) + " " +
-                      shape_to_string(arrays.values->shape));
+                      form_of(*arrays.values));
   }
   return arrays;
 }

@@ -9,6 +9,7 @@
 #include "dialect/slime_gen1/gen1_params.h"
 #include "dialect/slime_gen1/gen1_values.h"
 #include "dialect/sparse_changes.h"
+#include "tensor/form.h"
 #include "tensor/text.h"
 
 namespace deltawire::gen1 {
@@ -81,11 +82,9 @@ class Version final : public ForeignVersion {
  private:
   static Status patch(const File& file, const Param& param, const TensorSpec& spec,
                       MutableBytes bytes) {
-    if (spec.dtype != param.spec.dtype || spec.shape != param.spec.shape) {
-      return invalid_argument("it changes " + std::string(dtype_name(param.spec.dtype)) + " " +
-                              shape_to_string(param.spec.shape) + ", the checkpoint has " +
-                              std::string(dtype_name(spec.dtype)) + " " +
-                              shape_to_string(spec.shape));
+    if (!same_form(spec, param.spec)) {
+      return invalid_argument("it changes " + form_of(param.spec) + ", the checkpoint has " +
+                              form_of(spec));
     }
     const unsigned width = dtype_bits(spec.dtype) / 8;
     if (file.values_dtype == spec.dtype) {

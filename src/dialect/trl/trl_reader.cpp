@@ -9,6 +9,7 @@
 #include "dialect/foreign_file.h"
 #include "dialect/sparse_changes.h"
 #include "dialect/trl/trl_format.h"
+#include "tensor/form.h"
 #include "tensor/text.h"
 
 namespace deltawire::trl {
@@ -41,8 +42,7 @@ Result<SparsePositions> read_positions(const TensorView& tensor, const Patch& pa
                           : tensor.dtype == DType::kI32;
   if (!known || tensor.shape.size() != 1) {
     return corruption("expected " + std::string(gaps ? "U16 or U32" : "I32") +
-                      " of one dimension, got " + std::string(dtype_name(tensor.dtype)) + " " +
-                      shape_to_string(tensor.shape));
+                      " of one dimension, got " + form_of(tensor));
   }
   const SparsePositions positions{tensor.bytes, dtype_bits(tensor.dtype) / 8, gaps};
   DW_RETURN_IF_ERROR(sparse_positions_end(positions).status());
@@ -171,12 +171,9 @@ class TrlVersion final : public ForeignVersion {
   }
 
   static Status copy(const Entry& entry, const TensorSpec& spec, MutableBytes bytes) {
-    if (spec.dtype != entry.values.dtype || spec.shape != entry.values.shape ||
-        bytes.size() != entry.values.bytes.size()) {
-      return invalid_argument("the file has " + std::string(dtype_name(entry.values.dtype)) + " " +
-                              shape_to_string(entry.values.shape) + ", the checkpoint " +
-                              std::string(dtype_name(spec.dtype)) + " " +
-                              shape_to_string(spec.shape));
+    if (!same_form(spec, entry.values) || bytes.size() != entry.values.bytes.size()) {
+      return invalid_argument("the file has " + form_of(entry.values) + ", the checkpoint " +
+                              form_of(spec));
     }
     std::ranges::copy(entry.values.bytes, bytes.begin());
     return {};

@@ -12,7 +12,7 @@ inline constexpr uint32_t kMostReadGroups = (uint32_t{1} << 20) / uint32_t(kGrou
 struct LaneValues {
   uint8_t at[kHalves][kGroupRows];
 
-  __device__ void load(const uint8_t* packed, const key_planes::Group& group) {
+  __device__ void load(const uint8_t* packed, const key_planes::RowGroup& group) {
 #pragma unroll
     for (unsigned half = 0; half < kHalves; ++half) {
       const uint32_t column = lane_id() + half * kWarp;
@@ -28,7 +28,7 @@ struct LaneValues {
   // Calls body(value, i) for element i of the group, i < group.count, and rest(value) for what is
   // behind its last element.
   template <class Body, class Rest>
-  __device__ void for_each(const key_planes::Group& group, const Body& body,
+  __device__ void for_each(const key_planes::RowGroup& group, const Body& body,
                            const Rest& rest) const {
 #pragma unroll
     for (unsigned row = 0; row < kGroupRows; ++row) {
@@ -47,7 +47,7 @@ struct LaneValues {
 
 // Far keys of a group, all lanes together. `*good` is unset if something stands behind its last
 // element.
-__device__ inline uint32_t count_far_codes(const uint8_t* codes, const key_planes::Group& group,
+__device__ inline uint32_t count_far_codes(const uint8_t* codes, const key_planes::RowGroup& group,
                                            bool* good) {
   LaneValues values;
   values.load(codes + key_planes::packed_bytes(group.begin), group);
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kExponentsThreads)
   if (threadIdx.x == 0) all_far = 0;
   __syncthreads();
   for (uint32_t g = threadIdx.x / kWarp; g < groups; g += kExponentsWarps) {
-    const key_planes::Group group = key_planes::group_of(n, g);
+    const key_planes::RowGroup group = key_planes::group_of(n, g);
     const uint32_t far = count_far_codes(in.codes, group, &good);
     if (lane_id() == 0) atomicAdd(&all_far, far);
     if constexpr (kForm == KeyForm::k5of16) (void)count_far_codes(in.high, group, &good);
@@ -89,7 +89,7 @@ template <KeyForm kForm>
 __device__ void join_group(const ExponentsBlock& block, uint32_t g, const uint8_t* far,
                            const uint8_t* far_end) {
   using Element = typename FormElement<kForm>::Type;
-  const key_planes::Group group = key_planes::group_of(block.num_elements, g);
+  const key_planes::RowGroup group = key_planes::group_of(block.num_elements, g);
   const key_planes::Planes<const uint8_t> in(kForm, block.num_elements, block.coded + 1);
   const size_t packed = key_planes::packed_bytes(group.begin);
   LaneValues codes, highs{};

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kExponentsThreads)
 template <KeyForm kForm, NewKind kKind>
 __device__ bool write_group(const ExponentsBlock& block, uint32_t g, uint8_t* far, uint32_t begin,
                             uint32_t end) {
-  const key_planes::Group group = key_planes::group_of(block.num_elements, g);
+  const key_planes::RowGroup group = key_planes::group_of(block.num_elements, g);
   const key_planes::Planes<uint8_t> out(kForm, block.num_elements, block.coded + 1);
   uint8_t codes[kHalves][kGroupRows], highs[kHalves][kGroupRows];
 #pragma unroll
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kExponentsThreads)
   }
   const unsigned warp = threadIdx.x / kWarp;
   for (uint32_t g = warp; g < groups; g += kExponentsWarps) {
-    const key_planes::Group group = key_planes::group_of(n, g);
+    const key_planes::RowGroup group = key_planes::group_of(n, g);
     const uint32_t far = __reduce_add_sync(
         kAllLanes, count_far<kForm, kKind>(block, uint8_t(block.base), group.begin + lane_id(),
                                            group.begin + group.count, kWarp));

@@ -25,7 +25,7 @@ def register() -> None:
         from deltawire.engines.sglang import loader, scheduler
 
         updater = "sglang.srt.model_executor.model_runner_components.weight_updater.WeightUpdater"
-        HookRegistry.register(f"{updater}.update_weights_from_tensor", loader.tell_outcome, HookType.AFTER)
+        HookRegistry.register(f"{updater}.update_weights_from_tensor", loader.report_outcome, HookType.AFTER)
         if follows:
             scheduler.register()
     if follows:

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 
 from deltawire._internal.identity import Wanted
-from deltawire.engines.group import Alone, Group, TorchGroup
+from deltawire._internal.ranks import Group
+from deltawire.engines.group import Alone
 from deltawire.engines.member import Member
 from deltawire.engines.settings import Settings
 from deltawire.errors import Error, InvalidArgument, Unsupported
+from deltawire.torch.reader import ProcessGroup
 
 log = logging.getLogger("deltawire")
 
@@ -47,7 +49,7 @@ def load(model: torch.nn.Module, named_tensors: Any) -> None:
         log.error("deltawire: %s", _outcome["error"])
 
 
-def tell_outcome(result: Any, *_: Any, load_format: str | None = None, **__: Any) -> tuple[bool, str] | None:
+def report_outcome(result: Any, *_: Any, load_format: str | None = None, **__: Any) -> tuple[bool, str] | None:
     """After SGLang's call of a loader: what ours did is the answer, instead of "Success" whatever happened."""
     global _outcome
     outcome, _outcome = _outcome, None
@@ -131,4 +133,4 @@ def _group() -> Group:
     if get_parallel().pp_size > 1:
         raise Unsupported("pipeline-parallel servers are reloaded from disk: deltawire follow --notify sglang=URL")
     group = get_tp_group()
-    return TorchGroup(group.cpu_group) if group.world_size > 1 else Alone()
+    return ProcessGroup(group.cpu_group) if group.world_size > 1 else Alone()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from deltawire.engines.group import agree
+from deltawire.engines.group import agree, gather
 from deltawire.engines.member import Member
 from deltawire.engines.sglang import loader
 from deltawire.engines.sglang.messages import DeltawireReqInput, DeltawireReqOutput
@@ -55,7 +55,7 @@ def _answer(scheduler: Any, request: DeltawireReqInput) -> DeltawireReqOutput:
 def _all_answers(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """Only the first worker of a server can speak with it."""
     try:
-        return loader._group().gather(answer)
+        return gather(loader._group(), answer)
     except Exception as error:
         return [answer if "error" in answer else {"error": str(error)}]
 
@@ -85,7 +85,7 @@ def _stopped(scheduler: Any, member: Member) -> Iterator[None]:
 
     before, was_paused = member.served, scheduler._engine_paused
     # All workers do the same, though one may see a new version a little later. Of what wrong weights computed nothing stays.
-    gathered = member.group.gather((member.newest != before, member.is_suspect))
+    gathered = gather(member.group, (member.newest != before, member.is_suspect))
     is_suspect = any(suspect for _, suspect in gathered)
     keep = member.settings.keep_cache and hasattr(type(scheduler), _NAMESPACE) and not is_suspect
     retracted = not keep and (is_suspect or any(is_new for is_new, _ in gathered))

@@ -13,11 +13,13 @@ from vllm.distributed.parallel_state import get_world_group
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo, WeightTransferUpdateInfo
 
 from deltawire._internal.identity import Wanted
-from deltawire.engines.group import Alone, Group, TorchGroup
+from deltawire._internal.ranks import Group
+from deltawire.engines.group import Alone
 from deltawire.engines.member import Member
 from deltawire.engines.settings import Settings
 from deltawire.engines.vllm.plugin import allowed_by, settings_of
 from deltawire.errors import InvalidArgument
+from deltawire.torch.reader import ProcessGroup
 
 log = logging.getLogger("deltawire")
 
@@ -182,4 +184,4 @@ _NO_STORE = "deltawire: no store was named; see /init_weight_transfer_engine"
 
 def _group() -> Group:
     world = get_world_group()
-    return TorchGroup(world.cpu_group) if world.world_size > 1 else Alone()
+    return ProcessGroup(world.cpu_group) if world.world_size > 1 else Alone()

@@ -1,4 +1,4 @@
-#include "publish/device_bodies.h"
+#include "diff/device.h"
 
 #include <algorithm>
 

@@ -1,13 +1,13 @@
-#include "publish/diff.h"
+#include "diff/diff.h"
 
 #include <algorithm>
 
 #include "base/thread_pool.h"
 #include "base/waves.h"
 #include "delta/encode_items.h"
-#include "publish/computed_tensors.h"
-#include "publish/hash_state.h"
-#include "publish/packed_body.h"
+#include "diff/computed_tensors.h"
+#include "diff/hash_state.h"
+#include "diff/packed_body.h"
 #include "store/bodies.h"
 #include "tensor/box.h"
 #include "tensor/form.h"
@@ -48,9 +48,9 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
   for (size_t piece = 0; piece < job.tensors.size(); ++piece) {
     const PublishTensor& tensor = job.tensors[piece];
     const TensorView& view = tensor.view;
-    diff->record.pieces.push_back(piece_of(tensor));
+    diff->pieces.push_back(piece_of(tensor));
     if (taken_as_unchanged(job, tensor)) {
-      DW_ASSIGN_OR_RETURN(diff->record.pieces.back().num_elements,
+      DW_ASSIGN_OR_RETURN(diff->pieces.back().num_elements,
                           num_elements(box_shape(tensor.box, view.shape)));
       work->begin_piece(1);
       continue;
@@ -59,11 +59,10 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       work->begin_piece(1);
       continue;
     }
-    DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.snapshot.find(view, tensor.box));
+    DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.old.find(view, tensor.box));
     EncodeItem item;
     const bool computed = is_computed(tensor);
-    item.change = {view.name,  view.dtype, view.shape,
-                   tensor.box, {},         computed ? Bytes() : view.bytes};
+    item.change = {view, tensor.box, {}, computed ? Bytes() : view.bytes};
     item.comparable = old.has_value();
     if (!old) {
       if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(view.name);
@@ -100,7 +99,7 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
         own.change.new_bytes = view.bytes.subspan(slice.begin, slice.size_bytes);
       }
       if (slices.size() == 1) own.old_digest = known_digest(job.parent, view, tensor.box);
-      own.wants_box_sums = wants_sums(diff->record.pieces.back());
+      own.wants_box_sums = wants_sums(diff->pieces.back());
       work->items.push_back(std::move(own));
       work->piece_of.push_back(piece);
       work->begin.push_back(slice.begin);
@@ -143,7 +142,7 @@ Status check_old(const DiffJob& job, const Digest& got, size_t i) {
 Status take_sums(const DiffJob& job, const Work::SliceSums& sums, size_t i, PieceRecord* piece) {
   const uint64_t size = published_bytes(job.tensors[i]);
   DW_ASSIGN_OR_RETURN(piece->digest, sums.new_bytes.finish(size));
-  if (job.snapshot.hashing() != Hashing::kChecked) return {};
+  if (job.old.hashing() != Hashing::kChecked) return {};
   DW_ASSIGN_OR_RETURN(const Digest got, sums.old_bytes.finish(size));
   return check_old(job, got, i);
 }
@@ -175,7 +174,7 @@ Status complete_digests(const DiffJob& job, const Work& work, ThreadPool* pool,
       continue;
     }
     if (!piece.changed && is_known(job, job.tensors[i])) {
-      const TensorView& form = job.tensors[i].view;
+      const TensorSpec& form = job.tensors[i].view;
       piece.digest = *known_digest(job.parent, form, piece.box);
       piece.sums = known_sums(job.parent, form, piece.box);
       continue;
@@ -215,10 +214,10 @@ MemoryShares share_memory(uint64_t limit, uint64_t part_bytes) {
   return {limit / 32, limit / 32, std::min(part_bytes, limit / 16), limit / 8};
 }
 
-unsigned publish_threads(const PublishOptions& options) {
+unsigned diff_threads(const Limits& limits) {
   constexpr uint64_t kThreadBytes = uint64_t{24} << 20;  // of a codec where everything changes
-  const uint64_t wanted = options.limits.threads == 0 ? usable_cores() : options.limits.threads;
-  return unsigned(std::clamp<uint64_t>(options.limits.memory_bytes / 2 / kThreadBytes, 1, wanted));
+  const uint64_t wanted = limits.threads == 0 ? usable_cores() : limits.threads;
+  return unsigned(std::clamp<uint64_t>(limits.memory_bytes / 2 / kThreadBytes, 1, wanted));
 }
 
 Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> tensors) {
@@ -247,15 +246,15 @@ Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> 
   return checked;
 }
 
-std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorView& form) {
+std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorSpec& form) {
   if (version.schema == nullptr) return {};
   const auto& tensors = version.schema->tensors;
-  const Schema::Tensor* found = find_tensor(tensors, form.name);
-  if (found == nullptr || found->dtype != form.dtype || found->shape != form.shape) return {};
+  const TensorSpec* found = find_tensor(tensors, form.name);
+  if (found == nullptr || !same_form(*found, form)) return {};
   return version.manifest->digests[size_t(found - tensors.data())];
 }
 
-std::optional<Digest> known_digest(const ParentState& version, const TensorView& form,
+std::optional<Digest> known_digest(const ParentState& version, const TensorSpec& form,
                                    const Box& box) {
   const std::optional<Digest> whole = tensor_digest_in(version, form);
   if (!whole) return {};
@@ -264,25 +263,24 @@ std::optional<Digest> known_digest(const ParentState& version, const TensorView&
   return known == nullptr ? std::nullopt : std::optional(known->digest);
 }
 
-std::optional<Sums> known_sums(const ParentState& version, const TensorView& form, const Box& box) {
+std::optional<Sums> known_sums(const ParentState& version, const TensorSpec& form, const Box& box) {
   if (!tensor_digest_in(version, form)) return {};
   const BoxDigest* const known = find_box(*version.manifest, form.name, box);
   return known == nullptr ? std::nullopt : known->sums;
 }
 
 Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* stream) {
-  const MemoryShares shares = share_memory(job.options.limits.memory_bytes, job.options.part_bytes);
+  const MemoryShares& shares = job.shares;
   StateDiff diff;
   Work work;
   DW_RETURN_IF_ERROR(plan_work(job, shares.item_bytes, &work, &diff));
   if (!diff.needs_full.empty()) return diff;
 
-  const EncodeOptions encode{job.codec, job.snapshot.hashing(), shares.wave_bytes,
-                             job.options.progress};
+  const EncodeOptions encode{job.codec, job.old.hashing(), shares.wave_bytes, job.progress};
   const DiffSink out{job, stream, &diff};
   const auto take = [&](size_t i, EncodedItem outcome) -> Status {
     const EncodeItem& item = work.items[i];
-    PieceRecord& piece = diff.record.pieces[work.piece_of[i]];
+    PieceRecord& piece = diff.pieces[work.piece_of[i]];
     const bool sliced = work.num_slices[work.piece_of[i]] != 1;
     if (!sliced) piece.digest = outcome.entry.new_digest;
     if (outcome.box_sums) {
@@ -299,8 +297,8 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
     if (!item.comparable) {  // was hashed as it is; here it gets its payload
       const bool stream =
           !job.keep && item.computed_bytes == 0 && item.size_bytes() > shares.item_bytes;
-      DW_ASSIGN_OR_RETURN(
-          payload, new_tensor_payload(item, job.options.codec, stream, pool, &outcome.entry));
+      DW_ASSIGN_OR_RETURN(payload,
+                          new_tensor_payload(item, job.codec, stream, pool, &outcome.entry));
     }
     return out.add(work.piece_of[i], work.begin[i], item.size_bytes(), std::move(outcome.entry),
                    std::move(payload));
@@ -310,13 +308,13 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
   if (status.ok()) status = encode_items(work.items, encode, pool, take);
   if (diff.dense) return diff;
   DW_RETURN_IF_ERROR(std::move(status));
-  DW_RETURN_IF_ERROR(complete_digests(job, work, pool, &diff.record.pieces));
+  DW_RETURN_IF_ERROR(complete_digests(job, work, pool, &diff.pieces));
   return diff;
 }
 
 Status DiffSink::add(size_t piece, uint64_t begin, uint64_t size_bytes, DeltaEntry entry,
                      Payload payload) const {
-  PieceRecord& record = diff->record.pieces[piece];
+  PieceRecord& record = diff->pieces[piece];
   record.changed = true;
   record.num_changed += entry.num_changed;
   if (!entry.old_digest) record.num_elements += entry.num_changed;  // new: there is no other count

@@ -1,11 +1,11 @@
-#include "publish/hash_state.h"
+#include "diff/hash_state.h"
 
 #include <numeric>
 
 #include "base/waves.h"
+#include "diff/computed_tensors.h"
+#include "diff/diff.h"
 #include "format/tensor_digest.h"
-#include "publish/computed_tensors.h"
-#include "publish/diff.h"
 #include "store/bodies.h"
 #include "tensor/text.h"
 
@@ -17,11 +17,8 @@ constexpr uint64_t kReadBytes = uint64_t{256} << 10;
 }  // namespace
 
 PieceRecord piece_of(const PublishTensor& tensor) {
-  const TensorView& view = tensor.view;
   PieceRecord piece;
-  piece.tensor = view.name;
-  piece.dtype = view.dtype;
-  piece.shape = view.shape;
+  static_cast<TensorSpec&>(piece) = tensor.view;
   piece.box = tensor.box;
   return piece;
 }
@@ -106,8 +103,8 @@ Status hash_pieces(const Contents& contents, ThreadPool* pool, const KnownDigest
   std::vector<uint64_t> sizes;
   for (size_t i = 0; i < contents.size(); ++i) {
     PieceRecord& piece = (*pieces)[i];
-    if (known != nullptr && piece.box.whole() && known->contains(piece.tensor)) {
-      piece.digest = known->at(piece.tensor);
+    if (known != nullptr && piece.box.whole() && known->contains(piece.name)) {
+      piece.digest = known->at(piece.name);
       continue;
     }
     which.push_back(i);
@@ -121,16 +118,16 @@ Status hash_pieces(const Contents& contents, ThreadPool* pool, const KnownDigest
   });
 }
 
-PublishRecord record_of(std::span<const PublishTensor> tensors) {
-  PublishRecord record;
-  for (const PublishTensor& tensor : tensors) record.pieces.push_back(piece_of(tensor));
-  return record;
+std::vector<PieceRecord> pieces_of(std::span<const PublishTensor> tensors) {
+  std::vector<PieceRecord> pieces;
+  for (const PublishTensor& tensor : tensors) pieces.push_back(piece_of(tensor));
+  return pieces;
 }
 
 void compare(std::span<const PublishTensor> tensors, const ParentState& parent,
-             PublishRecord* record) {
+             std::vector<PieceRecord>* pieces) {
   for (size_t i = 0; i < tensors.size(); ++i) {
-    PieceRecord& piece = record->pieces[i];
+    PieceRecord& piece = (*pieces)[i];
     const std::optional<Digest> known = known_digest(parent, tensors[i].view, piece.box);
     piece.changed = !known || *known != piece.digest;
   }
@@ -138,24 +135,25 @@ void compare(std::span<const PublishTensor> tensors, const ParentState& parent,
 
 }  // namespace
 
-Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const ParentState& parent,
-                                 PublishDevice* device, ThreadPool* pool) {
+Result<std::vector<PieceRecord>> hash_state(std::span<const PublishTensor> tensors,
+                                            const ParentState& parent, PublishDevice* device,
+                                            ThreadPool* pool) {
   std::vector<size_t> all(tensors.size());
   std::iota(all.begin(), all.end(), 0);
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> digests, hash_tensors(tensors, all, device, pool));
-  PublishRecord record = record_of(tensors);
-  for (size_t i = 0; i < digests.size(); ++i) record.pieces[i].digest = digests[i];
-  compare(tensors, parent, &record);
-  return record;
+  std::vector<PieceRecord> pieces = pieces_of(tensors);
+  for (size_t i = 0; i < digests.size(); ++i) pieces[i].digest = digests[i];
+  compare(tensors, parent, &pieces);
+  return pieces;
 }
 
-Result<PublishRecord> hash_contents(std::span<const PublishTensor> tensors,
-                                    const Contents& contents, const ParentState& parent,
-                                    ThreadPool* pool, const KnownDigests* known) {
-  PublishRecord record = record_of(tensors);
-  DW_RETURN_IF_ERROR(hash_pieces(contents, pool, known, &record.pieces));
-  compare(tensors, parent, &record);
-  return record;
+Result<std::vector<PieceRecord>> hash_contents(std::span<const PublishTensor> tensors,
+                                               const Contents& contents, const ParentState& parent,
+                                               ThreadPool* pool, const KnownDigests* known) {
+  std::vector<PieceRecord> pieces = pieces_of(tensors);
+  DW_RETURN_IF_ERROR(hash_pieces(contents, pool, known, &pieces));
+  compare(tensors, parent, &pieces);
+  return pieces;
 }
 
 Status check_contents(const Contents& contents, const std::vector<PieceRecord>& pieces,
@@ -165,7 +163,7 @@ Status check_contents(const Contents& contents, const std::vector<PieceRecord>& 
   DW_RETURN_IF_ERROR(hash_pieces(contents, pool, known, &got));
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (got[i].digest == pieces[i].digest) continue;
-    return corruption("tensor " + quote(pieces[i].tensor) +
+    return corruption("tensor " + quote(pieces[i].name) +
                       ": changed since the version was published: expected " +
                       pieces[i].digest.hex() + ", got " + got[i].digest.hex());
   }

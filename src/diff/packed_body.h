@@ -7,8 +7,7 @@
 #include "base/thread_pool.h"
 #include "delta/encode_items.h"
 #include "deltawire/store.h"
-#include "publish/coded_array.h"
-#include "publish/full_version.h"
+#include "diff/coded_array.h"
 #include "transfer/part_stream.h"
 
 namespace deltawire {
@@ -18,9 +17,6 @@ namespace deltawire {
 // Tensors with coders are not read from it where they pay.
 Result<std::shared_ptr<const Body>> pack_body(std::shared_ptr<const Body> plain, ThreadPool* pool,
                                               const CodedThere& there = {});
-
-// All weights among the files for which it pays, under their packed names.
-Status pack_files(std::vector<FullFile>* files, ThreadPool* pool, const CodedThere& there = {});
 
 // A tensor that replicas have nothing of, in a delta.
 

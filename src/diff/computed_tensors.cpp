@@ -1,13 +1,13 @@
-#include "publish/computed_tensors.h"
+#include "diff/computed_tensors.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <vector>
 
+#include "diff/device.h"
 #include "kernels/bf16.h"
 #include "kernels/f16.h"
-#include "publish/device.h"
 #include "tensor/text.h"
 
 namespace deltawire {

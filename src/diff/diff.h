@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "deltawire/publisher.h"
-#include "publish/device.h"
-#include "publish/kept_changes.h"
-#include "publish/record.h"
-#include "publish/snapshot.h"
+#include "delta/encode_items.h"
+#include "deltawire/limits.h"
+#include "deltawire/progress.h"
+#include "diff/device.h"
+#include "diff/hash_state.h"
+#include "diff/kept_changes.h"
 #include "transfer/part_stream.h"
 
 namespace deltawire {
@@ -26,7 +27,7 @@ struct MemoryShares {
 inline constexpr uint64_t kLeastMemory = uint64_t{32} << 20;
 MemoryShares share_memory(uint64_t limit, uint64_t part_bytes);
 // Each thread has buffers of its own: no more threads than the limit allows.
-unsigned publish_threads(const PublishOptions& options);
+unsigned diff_threads(const Limits& limits);
 
 // InvalidArgument, naming the tensor, for what no version could hold: names that are not UTF-8,
 // sizes that do not fit dtype and shape, boxes that leave their tensor. Boxes that cover all become
@@ -34,29 +35,49 @@ unsigned publish_threads(const PublishOptions& options);
 Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> tensors);
 
 // What a version's manifest says of a tensor in this form; none where it has no such tensor.
-std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorView& form);
+std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorSpec& form);
 // The same of a piece; none where it does not know that box.
-std::optional<Sums> known_sums(const ParentState& version, const TensorView& form, const Box& box);
-std::optional<Digest> known_digest(const ParentState& version, const TensorView& form,
+std::optional<Sums> known_sums(const ParentState& version, const TensorSpec& form, const Box& box);
+std::optional<Digest> known_digest(const ParentState& version, const TensorSpec& form,
                                    const Box& box);
 
 // Why a version has to be whole. A delta's entry brings a whole tensor or patches what is there; a
 // box of a tensor that is not there can do neither.
 std::string box_of_new_tensor(const std::string& name);
 
+// Bytes of the old state.
+struct OldPiece {
+  Bytes bytes;
+  std::shared_ptr<const void> owner = {};                     // of bytes that were cut out
+  std::shared_ptr<const PublishDevice::Held> on_device = {};  // set: that is where they are
+};
+
+// What the new state is compared with.
+class OldState {
+ public:
+  virtual ~OldState() = default;
+
+  // The contents of a tensor's box. None: the state has no such tensor, or has it with another
+  // dtype or shape. NotFound: it has, but that box is not held here.
+  virtual Result<std::optional<OldPiece>> find(const TensorSpec& form, const Box& box) const = 0;
+  // Whether what it holds is checked against the chain's digests as it is used.
+  virtual Hashing hashing() const = 0;
+};
+
 struct StateDiff {
-  PublishRecord record;    // pieces in the order of the tensors; parts are still empty
-  bool dense = false;      // given up: a delta would not pay
-  std::string needs_full;  // given up: why no delta can carry this
+  std::vector<PieceRecord> pieces;  // in the order of the tensors
+  bool dense = false;               // given up: a delta would not pay
+  std::string needs_full;           // given up: why no delta can carry this
   uint64_t payload_bytes = 0;
 };
 
 struct DiffJob {
   std::span<const PublishTensor> tensors;  // as check_tensors() gave them
-  const Snapshot& snapshot;
+  const OldState& old;
   ParentState parent;
   std::string codec;  // "auto" or a codec's name
-  const PublishOptions& options;
+  MemoryShares shares;
+  const Progress& progress;
   uint64_t give_up_bytes = UINT64_MAX;  // of payloads: more is dense
   KeptChanges* keep = nullptr;          // set: the tensors may change before the parts are put
   PublishDevice* device = nullptr;      // of tensors that are on one
@@ -68,7 +89,7 @@ bool is_known(const DiffJob& job, const PublishTensor& tensor);
 bool taken_as_unchanged(const DiffJob& job, const PublishTensor& tensor);
 
 // Adds the entries of everything that changed to `stream`, which is the caller's to finish.
-// BaseMismatch, naming the tensor, when a snapshot is not what the chain says.
+// BaseMismatch, naming the tensor, when the old state is not what the chain says.
 Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* stream);
 
 // Where a diff on one side notes what it found: an entry for the version, and the changes.

@@ -1,4 +1,4 @@
-#include "publish/coded_array.h"
+#include "diff/coded_array.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,13 +1,13 @@
-#include "publish/packed_body.h"
+#include "diff/packed_body.h"
 
 #include <algorithm>
 
 #include "base/guard.h"
 #include "codec/choose.h"
+#include "diff/coded_array.h"
 #include "format/checkpoint_files.h"
 #include "format/layout.h"
 #include "format/packed_file.h"
-#include "publish/coded_array.h"
 #include "tensor/safetensors.h"
 
 namespace deltawire {
@@ -139,17 +139,6 @@ Result<std::shared_ptr<const Body>> pack_body(std::shared_ptr<const Body> plain,
     if (packed->size() > plain_bytes - plain_bytes / kLeastPackedGain) packed = nullptr;
     return packed;
   });
-}
-
-Status pack_files(std::vector<FullFile>* files, ThreadPool* pool, const CodedThere& there) {
-  for (FullFile& file : *files) {
-    if (!file.name.ends_with(kSafetensorsSuffix)) continue;
-    DW_ASSIGN_OR_RETURN(std::shared_ptr<const Body> packed, pack_body(file.body, pool, there));
-    if (packed == nullptr) continue;
-    file.body = std::move(packed);
-    file.name += kPackedSuffix;
-  }
-  return {};
 }
 
 Result<Payload> new_tensor_payload(const EncodeItem& item, const std::string& codec, bool stream,

@@ -9,11 +9,27 @@
 
 #include "base/thread_pool.h"
 #include "deltawire/checkpoint.h"
-#include "deltawire/publisher.h"
-#include "publish/device.h"
-#include "publish/record.h"
+#include "diff/device.h"
+#include "format/manifest.h"
 
 namespace deltawire {
+
+// A tensor of the new state, or a box of one.
+struct PieceRecord : TensorSpec {  // of the tensor
+  Box box;
+  Digest digest;  // of the contents
+  bool changed = false;
+  uint64_t num_elements = 0;  // compared, or new
+  uint64_t num_changed = 0;
+  // What a box adds to its tensor. None: its rows cut many words.
+  std::optional<Sums> sums = {};
+};
+
+// The version before, if there is one.
+struct ParentState {
+  const Manifest* manifest = nullptr;
+  const Schema* schema = nullptr;
+};
 
 // A tensor's record without its digest.
 PieceRecord piece_of(const PublishTensor& tensor);
@@ -38,14 +54,16 @@ std::vector<PublishTensor> tensors_of(const Checkpoint& checkpoint);
 
 // All pieces by their digests alone. `changed` is set where the parent's digest is another. Quick:
 // for those who only want to know whether anything changed.
-Result<PublishRecord> hash_state(std::span<const PublishTensor> tensors, const ParentState& parent,
-                                 PublishDevice* device, ThreadPool* pool);
+Result<std::vector<PieceRecord>> hash_state(std::span<const PublishTensor> tensors,
+                                            const ParentState& parent, PublishDevice* device,
+                                            ThreadPool* pool);
 // Digests that are known of whole tensors, by name: those are not read again.
 using KnownDigests = std::map<std::string, Digest>;
 // The same through `contents`: what others read from those has these digests.
-Result<PublishRecord> hash_contents(std::span<const PublishTensor> tensors,
-                                    const Contents& contents, const ParentState& parent,
-                                    ThreadPool* pool, const KnownDigests* known = nullptr);
+Result<std::vector<PieceRecord>> hash_contents(std::span<const PublishTensor> tensors,
+                                               const Contents& contents, const ParentState& parent,
+                                               ThreadPool* pool,
+                                               const KnownDigests* known = nullptr);
 // Corruption, naming the tensor, when contents do not have the digests of `pieces`.
 Status check_contents(const Contents& contents, const std::vector<PieceRecord>& pieces,
                       ThreadPool* pool, const KnownDigests* known = nullptr);

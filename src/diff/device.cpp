@@ -1,12 +1,11 @@
-#include "publish/device.h"
+#include "diff/device.h"
 
 #include <algorithm>
 #include <iterator>
 
 #include "device/whole.h"
+#include "diff/computed_tensors.h"
 #include "format/layout.h"
-#include "publish/computed_tensors.h"
-#include "publish/device_bodies.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -73,27 +72,26 @@ bool can_be_coded(const PublishTensor& tensor) {
 
 }  // namespace
 
-PublishDevice::PublishDevice(cuda::Context context, CUstream_st* stream, bool pinned)
+PublishDevice::PublishDevice(cuda::Context context, const CudaOptions& options, bool pinned)
     : context_(std::move(context)),
       snapshot_(&context_, pinned ? cuda::DeviceSnapshot::Placement::kPinned
                                   : cuda::DeviceSnapshot::Placement::kDevice),
-      computed_(context_, stream),
-      stream_(stream),
-      pinned_(pinned) {}
+      computed_(context_, options.stream),
+      stream_(options.stream),
+      pinned_(pinned),
+      wave_bytes_(options.wave_bytes) {}
 
-Result<std::shared_ptr<PublishDevice>> PublishDevice::open(const PublishOptions& options,
+Result<std::shared_ptr<PublishDevice>> PublishDevice::open(const Limits& limits,
+                                                           const CudaOptions& options, bool pinned,
                                                            std::span<const PublishTensor> tensors) {
   const auto first = std::find_if(tensors.begin(), tensors.end(), [](const PublishTensor& tensor) {
     return on_device(tensor) && !tensor.view.bytes.empty();
   });
   const void* const memory = first == tensors.end() ? nullptr : first->view.bytes.data();
-  DW_ASSIGN_OR_RETURN(
-      cuda::Context context,
-      cuda::Context::create({options.cuda.scratch_bytes, options.limits.threads, memory,
-                             std::min(options.limits.memory_bytes / 4, kMostSpareBytes)}));
-  const auto* const in_memory = std::get_if<SnapshotInMemory>(&options.snapshot);
-  return std::shared_ptr<PublishDevice>(new PublishDevice(
-      std::move(context), options.cuda.stream, in_memory != nullptr && in_memory->pinned));
+  DW_ASSIGN_OR_RETURN(cuda::Context context,
+                      cuda::Context::create({options.scratch_bytes, limits.threads, memory,
+                                             std::min(limits.memory_bytes / 4, kMostSpareBytes)}));
+  return std::shared_ptr<PublishDevice>(new PublishDevice(std::move(context), options, pinned));
 }
 
 Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(

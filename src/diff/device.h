@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "deltawire/publisher.h"
+#include "deltawire/limits.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
 #include "device/cuda.h"
-#include "publish/coded_array.h"
-#include "publish/computed_tensors.h"
-#include "publish/kept_changes.h"
+#include "diff/coded_array.h"
+#include "diff/computed_tensors.h"
+#include "diff/kept_changes.h"
 
 namespace deltawire {
 
@@ -51,8 +51,10 @@ class FetchedPieces {
 // Any thread: while one encodes, uploads read tensors, and calls take turns.
 class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
  public:
-  // That of the first tensor that is on one.
-  static Result<std::shared_ptr<PublishDevice>> open(const PublishOptions& options,
+  // That of the first tensor that is on one. `pinned`: the committed state is kept in the host's
+  // pinned memory.
+  static Result<std::shared_ptr<PublishDevice>> open(const Limits& limits,
+                                                     const CudaOptions& options, bool pinned,
                                                      std::span<const PublishTensor> tensors);
 
   // A tensor of the committed state, until the last of its owners goes.
@@ -96,6 +98,7 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
   // They become what the tensors are; gives sum128 of that. Not of a snapshot in host memory.
   Result<std::vector<Digest>> replace(std::span<const Comparison> items);
   bool pinned() const noexcept { return pinned_; }
+  uint64_t wave_bytes() const noexcept { return wave_bytes_; }  // of weights compared at a time
   Result<std::vector<Digest>> digests(std::span<const PublishTensor* const> tensors);
   Result<std::vector<Digest>> digests(std::span<const Held* const> held);
   // What the tensors' boxes add to them.
@@ -112,7 +115,7 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
               std::span<const exponents::BlockPlan> plans, MutableBytes out);
 
  private:
-  PublishDevice(cuda::Context context, CUstream_st* stream, bool pinned);
+  PublishDevice(cuda::Context context, const CudaOptions& options, bool pinned);
   // sum128 of those of FP8 blocks, to their places in `out`, and unless `elements` is empty the
   // elements, each to its place; `others` gets the numbers of the rest.
   Status look_at_fp8(std::span<const PublishTensor* const> tensors,
@@ -128,8 +131,16 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
   FetchedPieces pieces_;
   const cuda::Stream stream_;
   const bool pinned_;
+  const uint64_t wave_bytes_;
 };
 
 inline bool on_device(const PublishTensor& tensor) { return tensor.memory == Memory::kCuda; }
+
+// Tensors of a GPU as what stores and packers read from.
+std::shared_ptr<const Body> device_body(std::shared_ptr<PublishDevice> device,
+                                        const PublishTensor& tensor);
+std::shared_ptr<const ArrayCoder> device_coder(std::shared_ptr<PublishDevice> device,
+                                               const PublishTensor& tensor);
+Status changed_on_device(const PublishTensor& tensor);
 
 }  // namespace deltawire

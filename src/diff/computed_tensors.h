@@ -8,8 +8,8 @@
 
 #include "base/bytes.h"
 #include "deltawire/digest.h"
-#include "deltawire/publisher.h"
 #include "deltawire/store.h"
+#include "deltawire/tensor.h"
 #include "device/fp8.h"
 #include "device/whole.h"
 

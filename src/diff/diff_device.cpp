@@ -3,11 +3,10 @@
 #include <map>
 
 #include "codec/choose.h"
+#include "diff/diff.h"
+#include "diff/hash_state.h"
 #include "format/layout.h"
 #include "format/tensor_digest.h"
-#include "publish/device_bodies.h"
-#include "publish/diff.h"
-#include "publish/hash_state.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -40,11 +39,11 @@ Status add_whole(const DiffSink& out, size_t piece) {
   DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, fetch(out.job.device, tensor));
   DeltaEntry entry = entry_of(out, piece);
   DW_ASSIGN_OR_RETURN(Choice whole, encode_whole_array(layout_of(entry.dtype), bytes,
-                                                       out.job.options.codec == "raw", nullptr));
+                                                       out.job.codec == "raw", nullptr));
   entry.codec = whole.codec;
   entry.num_changed = entry.num_elements();
   entry.new_digest = digest_of(DigestKind::kSum128, bytes);
-  out.diff->record.pieces[piece].digest = entry.new_digest;
+  out.diff->pieces[piece].digest = entry.new_digest;
   return out.add(piece, 0, bytes.size(), std::move(entry),
                  Payload::own(std::move(whole.encoded.payload)));
 }
@@ -70,7 +69,7 @@ Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> item
                         codec.encode(layout_of(tensor.view.dtype), before, after, pool));
     const bool changed = encoded.num_changed != 0;
     all.digests.push_back(changed ? digest_of(DigestKind::kSum128, after) : Digest());
-    if (changed && wants_sums(out.diff->record.pieces[item.piece])) {
+    if (changed && wants_sums(out.diff->pieces[item.piece])) {
       const BoxRows rows(tensor.box, tensor.view.dtype, tensor.view.shape);
       DW_ASSIGN_OR_RETURN(all.sums[all.coded.size()], sums_of_box(rows, after, pool));
     }
@@ -97,7 +96,7 @@ Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
   std::vector<size_t> boxes_at;
   for (size_t i = 0; i < items.size(); ++i) {
     if (all.coded[i].num_changed == 0) continue;
-    if (!wants_sums(out.diff->record.pieces[items[i].piece])) continue;
+    if (!wants_sums(out.diff->pieces[items[i].piece])) continue;
     boxes.push_back(tensors[i]);
     boxes_at.push_back(i);
   }
@@ -115,7 +114,7 @@ Status look_again(const DiffSink& out, std::span<const size_t> pieces) {
   for (const size_t piece : pieces) tensors.push_back(&out.job.tensors[piece]);
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> now, out.job.device->digests(tensors));
   for (size_t i = 0; i < pieces.size(); ++i) {
-    if (now[i] == out.diff->record.pieces[pieces[i]].digest) continue;
+    if (now[i] == out.diff->pieces[pieces[i]].digest) continue;
     return changed_on_device(*tensors[i]);
   }
   return {};
@@ -131,7 +130,7 @@ Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* p
   out.stream->expect(payload_bytes);
   for (size_t i = 0; i < items.size(); ++i) {
     const size_t piece = items[i].piece;
-    PieceRecord& record = out.diff->record.pieces[piece];
+    PieceRecord& record = out.diff->pieces[piece];
     DeltaEntry entry = entry_of(out, piece);
     record.num_elements = entry.num_elements();
     entry.old_digest = known_digest(out.job.parent, out.job.tensors[piece].view, record.box);
@@ -172,7 +171,7 @@ Status diff_on_device(const DiffSink& out, ThreadPool* pool) {
   for (size_t piece = 0; piece < job.tensors.size(); ++piece) {
     const PublishTensor& tensor = job.tensors[piece];
     if (!on_device(tensor) || taken_as_unchanged(job, tensor)) continue;
-    DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.snapshot.find(tensor.view, tensor.box));
+    DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.old.find(tensor.view, tensor.box));
     pieces.push_back(piece);
     if (old) {
       items.push_back({piece, old->on_device});
@@ -187,11 +186,11 @@ Status diff_on_device(const DiffSink& out, ThreadPool* pool) {
   for (size_t begin = 0; begin < items.size();) {
     size_t end = begin;
     uint64_t bytes = 0;
-    while (end < items.size() && (end == begin || bytes < job.options.cuda.wave_bytes)) {
+    while (end < items.size() && (end == begin || bytes < job.device->wave_bytes())) {
       bytes += items[end++].before->size_bytes();
     }
     const auto report = [&](uint64_t so_far) -> Status {
-      if (!job.options.progress || job.options.progress(so_far, total)) return {};
+      if (!job.progress || job.progress(so_far, total)) return {};
       return cancelled("stopped on request");
     };
     const auto wave = std::span<const Item>(items).subspan(begin, end - begin);

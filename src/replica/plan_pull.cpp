@@ -1,4 +1,4 @@
-#include "replica/route.h"
+#include "replica/plan_pull.h"
 
 #include <algorithm>
 
@@ -106,9 +106,9 @@ Status check_history(const Chain& chain, const Held& held) {
   return {};
 }
 
-Result<Route> plan_route(const Chain& chain, const std::optional<Held>& held,
-                         const AttemptGoal& goal, const std::optional<VersionRecord>& seen,
-                         const std::set<std::string>& avoid, PullReport* report) {
+Result<Plan> plan_pull(const Chain& chain, const std::optional<Held>& held, const AttemptGoal& goal,
+                       const std::optional<VersionRecord>& seen, const std::set<std::string>& avoid,
+                       PullReport* report) {
   const uint64_t version = goal.version;
   const bool known = seen && seen->manifest.version == version;
   Result<Plan> planned = plan_catch_up(chain, held, version, known ? &*seen : nullptr, avoid);
@@ -117,27 +117,25 @@ Result<Route> plan_route(const Chain& chain, const std::optional<Held>& held,
   }
   DW_ASSIGN_OR_RETURN(Plan plan, std::move(planned));
   static_cast<Identity&>(*report) = plan.target.identity();
-  Route route{std::move(plan.target), std::move(plan.schema), std::move(plan.hops)};
-  DW_RETURN_IF_ERROR(check_target(route.target()));
-  const auto whole = std::find_if(route.hops.rbegin(), route.hops.rend(),
-                                  [](const Hop& hop) { return !hop.base; });
-  route.from_whole = whole != route.hops.rend();
-  if (route.from_whole) route.hops.erase(route.hops.begin(), whole.base() - 1);
-  if (!held && !route.from_whole) {
+  DW_RETURN_IF_ERROR(check_target(target_of(plan)));
+  const auto whole =
+      std::find_if(plan.hops.rbegin(), plan.hops.rend(), [](const Hop& hop) { return !hop.base; });
+  report->whole = whole != plan.hops.rend();
+  if (report->whole) plan.hops.erase(plan.hops.begin(), whole.base() - 1);
+  if (!held && !report->whole) {
     return internal_error("a plan from nothing that begins with a delta");
   }
-  report->whole = route.from_whole;
-  report->num_hops = route.hops.size();
-  report->num_tensors = route.schema.tensors.size();
-  report->weights_bytes = weights_bytes(route.schema);
+  report->num_hops = plan.hops.size();
+  report->num_tensors = plan.schema.tensors.size();
+  report->weights_bytes = weights_bytes(plan.schema);
   report->bytes = 0;
-  for (const Hop& hop : route.hops) {
+  for (const Hop& hop : plan.hops) {
     for (const PartRef& part : hop.parts) {
       const std::string name = part.name.substr(part.name.rfind('/') + 1);
       if (hop.base || is_weights_file(name)) report->bytes += part.size_bytes;
     }
   }
-  return route;
+  return plan;
 }
 
 Status go_around_bad_parts(bool repair, const std::string& place, PullReport* report,
