@@ -70,8 +70,7 @@ def fault(world):
 
 def corruption(world):
     """Objects of the store that change, shrink, grow, go, or take each other's place."""
-    rng = world.rng
-    steps = 4
+    rng, steps = world.rng, 4
     chain_of(world, steps)
     if rng.random() < 0.5:
         world.must("compact", world.store, "--span", "2")
@@ -127,7 +126,6 @@ def overwritten_source(world):
     shutil.copyfile(world.step(first), source)
     size = source.stat().st_size
     rate = f"{rng.choice((2, 3, 6))}MB"
-
     before = world.attempts()
     publish = world.start("publish", source, world.store, "--snapshot", world.snapshot, "--part-size", "256KiB", "--rate-limit", rate)
     time.sleep(0.1 + rng.random() * 1.5)
@@ -172,8 +170,7 @@ def overwritten_source(world):
 
 def rollback(world):
     """The store loses its newest versions, or is an older copy of itself: nobody goes back by itself."""
-    rng = world.rng
-    steps = 5
+    rng, steps = world.rng, 5
     world.simulate(steps=steps)
     signed = rng.random() < 0.5
     sign, trust = [], []
@@ -217,8 +214,7 @@ def rollback(world):
 
 def forged_record(world):
     """A writer of the store changes signed records, with checksums that fit: no trusting replica takes them."""
-    rng = world.rng
-    steps = 4
+    rng, steps = world.rng, 4
     world.simulate(steps=steps)
     world.must("keygen", "-o", world.root / "key")
     world.must("keygen", "-o", world.root / "evil")

@@ -54,10 +54,6 @@ class World(crash_world.World):
     def objects(self):
         return sorted(p for p in self.store.rglob("*") if p.is_file())
 
-    def held(self, local):
-        state = self.state(local)
-        return None if state is None else state["version"]
-
     def check_sound(self):
         self.must("fsck", self.store)
 

@@ -9,8 +9,8 @@ Needs a build with DELTAWIRE_FAULTS (the presets with tests have it). A scenario
 world it starts in. It is run once to count the points it passes, then once for each point with a
 SIGKILL there; after each death the world is checked, the command run again, and checked again.
 """
-import os
 import shutil
+import subprocess
 from pathlib import Path
 
 from crash_world import World, kill_everywhere, run_test
@@ -87,37 +87,33 @@ class ChainWorld(World):
 
 def scenarios():
     """name -> (what is done before, the command, which version it commits or None)"""
+    def publish(step, *options):
+        return lambda w: w.publish(step, *options)
+
+    def pull(w):
+        return w.pull()
+
+    def remove(name):
+        return lambda w: subprocess.run(["rm", "-r", w.root / name], check=True) and None
+
+    seed, many = publish(0), [publish(i) for i in range(5)]
     return {
-        "seed": ([], lambda w: w.publish(0), 0),
-        "publish": ([lambda w: w.publish(0)], lambda w: w.publish(1), 1),
+        "seed": ([], seed, 0),
+        "publish": ([seed], publish(1), 1),
         "publish weights alone": ([lambda w: w.publish_weights(0)], lambda w: w.publish_weights(1), 1),
-        "publish in parts": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--part-size", "64"), 1),
-        "publish with an anchor": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--anchor-every", "1"), 1),
-        "publish full": ([lambda w: w.publish(0)], lambda w: w.publish(1, "--mode", "full"), 1),
-        "resume without a snapshot": (
-            [lambda w: w.publish(0), lambda w: w.publish(1), lambda w: ["rm", "snapshot"]],
-            lambda w: w.publish(2), 2),
-        "accept a loss": (
-            [*[lambda w, i=i: w.publish(i) for i in range(4)], lambda w: ["rm", "store/manifests/0000000003.json"]],
-            lambda w: w.publish(3, "--accept-loss"), 3),
-        "first pull": ([lambda w: w.publish(0), lambda w: w.publish(1)], lambda w: w.pull(), None),
-        "pull": ([lambda w: w.publish(0), lambda w: w.pull(), lambda w: w.publish(1)],
-                 lambda w: w.pull(), None),
-        "pull many parts": (
-            [lambda w: w.publish(0), lambda w: w.pull(), lambda w: w.publish(1, "--part-size", "64")],
-            lambda w: w.pull(), None),
-        "pull three versions": (
-            [lambda w: w.publish(0), lambda w: w.pull(), *[lambda w, i=i: w.publish(i) for i in (1, 2, 3)]],
-            lambda w: w.pull(), None),
-        "pull a full version": (
-            [lambda w: w.publish(0), lambda w: w.pull(), lambda w: w.publish(1, "--mode", "full")],
-            lambda w: w.pull(), None),
-        "pull copy-on-write": (
-            [lambda w: w.publish(0), lambda w: w.pull_copy_on_write(), lambda w: w.publish(1)],
-            lambda w: w.pull_copy_on_write(), None),
-        "compact": ([*[lambda w, i=i: w.publish(i) for i in range(5)]],
-                    lambda w: ["compact", w.store, "--span", "2,4"], None),
-        "gc": ([*[lambda w, i=i: w.publish(i, "--anchor-every", "2") for i in range(5)]],
+        "publish in parts": ([seed], publish(1, "--part-size", "64"), 1),
+        "publish with an anchor": ([seed], publish(1, "--anchor-every", "1"), 1),
+        "publish full": ([seed], publish(1, "--mode", "full"), 1),
+        "resume without a snapshot": ([*many[:2], remove("snapshot")], publish(2), 2),
+        "accept a loss": ([*many[:4], remove("store/manifests/0000000003.json")], publish(3, "--accept-loss"), 3),
+        "first pull": (many[:2], pull, None),
+        "pull": ([seed, pull, publish(1)], pull, None),
+        "pull many parts": ([seed, pull, publish(1, "--part-size", "64")], pull, None),
+        "pull three versions": ([seed, pull, *many[1:4]], pull, None),
+        "pull a full version": ([seed, pull, publish(1, "--mode", "full")], pull, None),
+        "pull copy-on-write": ([seed, ChainWorld.pull_copy_on_write, publish(1)], ChainWorld.pull_copy_on_write, None),
+        "compact": (many, lambda w: ["compact", w.store, "--span", "2,4"], None),
+        "gc": ([publish(i, "--anchor-every", "2") for i in range(5)],
                lambda w: ["gc", w.store, "--keep", "2", "--grace", "0s"], None),
     }
 
@@ -125,12 +121,8 @@ def scenarios():
 def prepare(world, steps):
     for step in steps:
         args = step(world)
-        if args[0] != "rm":
+        if args is not None:
             world.must(*args)
-        elif (world.root / args[1]).is_dir():
-            shutil.rmtree(world.root / args[1])
-        else:
-            os.remove(world.root / args[1])
 
 
 def checks(world, version):

@@ -78,6 +78,10 @@ class World:
         file = self.root / local / ".deltawire/state.json"
         return json.loads(file.read_text()) if file.exists() else None
 
+    def held(self, local):
+        state = self.state(local)
+        return None if state is None else state["version"]
+
     def check_pulled(self, store, version):
         """A replica that comes now gets this version."""
         self.must("pull", self.root / store, self.root / "witness", "--version", version, "--no-heartbeat")

@@ -59,15 +59,11 @@ class DiskWorld(World):
     def pull(self):
         return ["pull", self.run_folder, self.ckpt, "--no-heartbeat"]
 
-    def held(self):
-        state = self.state(self.ckpt)
-        return None if state is None else state["version"]
-
     def check_replica(self, *expected):
         if expected:
-            assert self.held() == expected[0], self.held()
-        if self.held() is not None:
-            self.must("verify", self.step(self.held()), self.ckpt)
+            assert self.held(self.ckpt) == expected[0], self.held(self.ckpt)
+        if self.held(self.ckpt) is not None:
+            self.must("verify", self.step(self.held(self.ckpt)), self.ckpt)
 
 
 def expect_full(result, place, why="No space left"):
@@ -82,7 +78,7 @@ def replica_on_a_full_disk(world, left_kb, version):
         world.must(*world.publish(v))
         if v < version:
             world.must(*world.pull())
-    before = world.held()
+    before = world.held(world.ckpt)
     disk.fill(left_kb)
     result = world.run(*world.pull())
     if result.returncode != 0:
@@ -226,11 +222,11 @@ def shared_blocks_on_a_full_disk(world):
             break
         failures += 1
         expect_full(result, world.local)
-        assert world.held() == 0
+        assert world.held(world.ckpt) == 0
         world.must("verify", world.step(0), current)
     assert failures and result.returncode == 0, (failures, result)
     world.must(*pull)
-    assert world.held() == 1
+    assert world.held(world.ckpt) == 1
     world.must("verify", world.step(1), current)
     subprocess.run(["umount", world.local], check=True)
     return True

@@ -19,43 +19,20 @@ from crash_world import World, explain, run_test
 ERRORS = {3: "unsupported", 4: "not found", 5: "conflict", 6: "corruption", 7: "base mismatch", 8: "i/o error",
           9: "unavailable", 12: "cancelled"}
 
+def numbered(fault, last):
+    return [fault.format(n) for n in range(1, last + 1)]
+
+
 # Faults of the store, and whether it keeps something else than it was given: then the chain may be
 # damaged, which must be found.
-FAULTS = {
-    **{f"unavailable:n={n}": False for n in range(1, 9)},
-    **{f"fail:n={n}": False for n in range(1, 9)},
-    **{f"fail:n={n}:code=not-found": False for n in range(1, 7)},
-    "unavailable": False,
-    "unavailable:p=0.3": False,
-    "fail:op=put": False,
-    "fail:op=put-if-absent": False,
-    "fail:op=list": False,
-    "slow:ms=5": False,
-    **{f"tear:n={n}": True for n in range(1, 5)},
-    "tear:op=put-if-absent": True,
-    "tear:name=parts/": True,
-    "tear:name=manifests/": True,
-    "tear:name=schemas/": True,
-    "tear:name=HEAD": True,
-    **{f"lost:n={n}": True for n in range(1, 5)},
-    "lost:name=parts/": True,
-    "lost:name=manifests/": True,
-    "lost:name=HEAD": True,
-    **{f"duplicate:n={n}": False for n in range(1, 5)},
-    "duplicate:p=0.3": False,
-    **{f"twice:n={n}": False for n in range(1, 5)},
-    "twice": False,
-    "late:n=1:calls=2": False,
-    "late:n=2:calls=1": False,
-    "late:op=put-if-absent:calls=1": False,
-    "stale-list:calls=3": False,
-    "stale-list:seconds=3600": False,
-    **{f"flip:n={n}": False for n in range(1, 9)},
-    "flip": False,
-    "flip:name=parts/": False,
-    "flip:name=manifests/": False,
-    "flip:p=0.3": False,
-}
+FAULTS = dict.fromkeys([
+    *numbered("unavailable:n={}", 8), *numbered("fail:n={}", 8), *numbered("fail:n={}:code=not-found", 6), "unavailable",
+    "unavailable:p=0.3", "fail:op=put", "fail:op=put-if-absent", "fail:op=list", "slow:ms=5", *numbered("duplicate:n={}", 4),
+    "duplicate:p=0.3", *numbered("twice:n={}", 4), "twice", "late:n=1:calls=2", "late:n=2:calls=1",
+    "late:op=put-if-absent:calls=1", "stale-list:calls=3", "stale-list:seconds=3600", *numbered("flip:n={}", 8), "flip",
+    "flip:name=parts/", "flip:name=manifests/", "flip:p=0.3"], False) | dict.fromkeys([
+        *numbered("tear:n={}", 4), "tear:op=put-if-absent", "tear:name=parts/", "tear:name=manifests/", "tear:name=schemas/",
+        "tear:name=HEAD", *numbered("lost:n={}", 4), "lost:name=parts/", "lost:name=manifests/", "lost:name=HEAD"], True)
 
 
 class FaultWorld(World):
