@@ -1,6 +1,4 @@
-"""Ranks as processes: forked from one that has torch already, as importing it takes seconds, or started by torchrun."""
-
-from __future__ import annotations
+"""Ranks as threads; as processes, forked from one that has torch already, as importing it takes seconds; or as torchrun's."""
 
 import multiprocessing
 import os
@@ -8,8 +6,10 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 FORMING_SECONDS = 120.0  # a busy machine
@@ -117,3 +117,26 @@ def torchrun(size: int, worker: str | Path, *arguments: str | Path) -> tuple[int
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{os.environ['PYTHONPATH']}:{folder}"},
     )
     return done.returncode, done.stdout + done.stderr
+
+
+@dataclass(frozen=True)
+class ThreadRank:
+    """One rank."""
+
+    rank: int
+    size: int
+    given: list[bytes]
+    barrier: Barrier
+
+    def all_gather(self, data: bytes) -> list[bytes]:
+        self.given[self.rank] = data
+        self.barrier.wait(timeout=240)
+        every = list(self.given)
+        self.barrier.wait(timeout=240)
+        return every
+
+
+def thread_ranks(size: int) -> list[ThreadRank]:
+    """A group."""
+    given, barrier = [b""] * size, Barrier(size)
+    return [ThreadRank(rank, size, given, barrier) for rank in range(size)]

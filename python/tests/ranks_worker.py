@@ -1,7 +1,5 @@
 """One rank of the sharded trainers of test_torch_ranks.py: torchrun ... ranks_worker.py FOLDER CASE..."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys
@@ -80,20 +78,33 @@ def train_and_compare(case: str, model: nn.Module, **options: Any) -> dw.Publish
     return publisher
 
 
-def fsdp() -> None:
-    model = Net()
-    total = sum(tensor.nbytes for tensor in model.state_dict().values())
+def fsdp_net(inner: int = 13) -> nn.Module:
+    model = Net(inner)
     for layer in model.up, model.down:
         fully_shard(layer)
-    publisher = train_and_compare("fsdp", fully_shard(model))
+    return fully_shard(model)
+
+
+def parallel_net(mesh: Any = None) -> nn.Module:
+    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    return parallelize_module(Net(12), mesh or init_device_mesh("cpu", (WORLD,)), plan)
+
+
+def net_of_meshes() -> nn.Module:
+    mesh = init_device_mesh("cpu", (2, WORLD // 2), mesh_dim_names=("dp", "tp"))
+    return fully_shard(parallel_net(mesh["tp"]), mesh=mesh["dp"])
+
+
+def fsdp() -> None:
+    total = sum(tensor.nbytes for tensor in Net().state_dict().values())
+    model = fsdp_net()
+    publisher = train_and_compare("fsdp", model)
     mine = sum(parameter.to_local().nbytes for parameter in model.parameters())
     assert publisher.memory().host <= mine + model.steps.nbytes < total  # nobody holds more than its shard
 
 
 def fsdp_as_bfloat16() -> None:
-    model = Net()
-    fully_shard(model.up)
-    train_and_compare("fsdp_as_bfloat16", fully_shard(model), dtype=torch.bfloat16)
+    train_and_compare("fsdp_as_bfloat16", fsdp_net(), dtype=torch.bfloat16)
 
 
 def fsdp_by_columns() -> None:
@@ -103,9 +114,7 @@ def fsdp_by_columns() -> None:
 
 
 def tensor_parallel() -> None:
-    mesh = init_device_mesh("cpu", (WORLD,))
-    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
-    train_and_compare("tensor_parallel", parallelize_module(Net(12), mesh, plan))
+    train_and_compare("tensor_parallel", parallel_net())
 
 
 def hsdp() -> None:
@@ -116,9 +125,7 @@ def hsdp() -> None:
 
 
 def fsdp_and_tensor_parallel() -> None:
-    mesh = init_device_mesh("cpu", (2, WORLD // 2), mesh_dim_names=("dp", "tp"))
-    model = parallelize_module(Net(12), mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
-    train_and_compare("fsdp_and_tensor_parallel", fully_shard(model, mesh=mesh["dp"]))
+    train_and_compare("fsdp_and_tensor_parallel", net_of_meshes())
 
 
 def follow_and_compare(case: str, server: nn.Module) -> None:
@@ -156,23 +163,9 @@ def follow_and_compare(case: str, server: nn.Module) -> None:
         dist.barrier()
 
 
-def replica_of_fsdp() -> None:
-    model = Net(12)
-    for layer in model.up, model.down:
-        fully_shard(layer)
-    follow_and_compare("replica_of_fsdp", fully_shard(model))
-
-
-def replica_of_tensor_parallel() -> None:
-    mesh = init_device_mesh("cpu", (WORLD,))
-    plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
-    follow_and_compare("replica_of_tensor_parallel", parallelize_module(Net(12), mesh, plan))
-
-
-def replica_of_meshes() -> None:
-    mesh = init_device_mesh("cpu", (2, WORLD // 2), mesh_dim_names=("dp", "tp"))
-    model = parallelize_module(Net(12), mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
-    follow_and_compare("replica_of_meshes", fully_shard(model, mesh=mesh["dp"]))
+def replicas_of_shards() -> None:
+    for case, server in {"fsdp": fsdp_net(12), "parallel": parallel_net(), "meshes": net_of_meshes()}.items():
+        follow_and_compare(f"replica_of_{case}", server)
 
 
 def proof_of_any_placement() -> None:

@@ -1,32 +1,16 @@
 """States of models in numpy, one array for each dtype that there is."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 
 import deltawire as dw
 
 # safetensors' name, and the array type that numpy or ml_dtypes has for it.
-ARRAY_DTYPES = {
-    "BOOL": np.bool_,
-    "U8": np.uint8,
-    "I8": np.int8,
-    "F8_E5M2": ml_dtypes.float8_e5m2,
-    "F8_E4M3": ml_dtypes.float8_e4m3fn,
-    "F8_E8M0": ml_dtypes.float8_e8m0fnu,
-    "I16": np.int16,
-    "U16": np.uint16,
-    "F16": np.float16,
-    "BF16": ml_dtypes.bfloat16,
-    "I32": np.int32,
-    "U32": np.uint32,
-    "F32": np.float32,
-    "C64": np.complex64,
-    "F64": np.float64,
-    "I64": np.int64,
-    "U64": np.uint64,
-}
+ARRAY_DTYPES = {"BOOL": np.bool_, "F16": np.float16, "F32": np.float32, "F64": np.float64, "C64": np.complex64}
+ARRAY_DTYPES |= {f"I{bits}": getattr(np, f"int{bits}") for bits in (8, 16, 32, 64)}
+ARRAY_DTYPES |= {f"U{bits}": getattr(np, f"uint{bits}") for bits in (8, 16, 32, 64)}
+ARRAY_DTYPES |= {"BF16": ml_dtypes.bfloat16, "F8_E5M2": ml_dtypes.float8_e5m2, "F8_E4M3": ml_dtypes.float8_e4m3fn}
+ARRAY_DTYPES |= {"F8_E8M0": ml_dtypes.float8_e8m0fnu}
 
 # Those that no array type has: given as bytes.
 BYTE_DTYPES = ("F4", "F6_E2M3", "F6_E3M2")

@@ -1,7 +1,5 @@
 """publish(wait=False): the trainer goes on, and nothing that goes wrong is lost."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Import and export of other projects' versions from Python; tests/bridge has what they do."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

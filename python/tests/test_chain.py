@@ -1,7 +1,5 @@
 """Looking at a chain."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

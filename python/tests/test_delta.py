@@ -1,7 +1,6 @@
 """Deltas between states in memory."""
 
-from __future__ import annotations
-
+import json
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +84,31 @@ def test_the_delta_is_what_the_command_line_would_write(tmp_path: Path, store: s
     dw.diff_checkpoints(tmp_path / "old", tmp_path / "new", tmp_path / "a.safetensors")
     dw.diff(old, new).save(tmp_path / "b.safetensors")
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+
+
+def test_the_safetensors_package_reads_parts_and_writes_checkpoints(tmp_path: Path) -> None:
+    package = pytest.importorskip("safetensors")
+    numpy_files = pytest.importorskip("safetensors.numpy")
+    random = np.random.default_rng(1)
+    old = {kind: random.integers(0, 256, (64, 384), np.uint8).view(kind) for kind in ("float16", "float32", "int8", "int64")}
+    new = {name: array.copy() for name, array in old.items()}
+    for array in new.values():
+        array.view(np.uint8).flat[random.integers(0, 64 * 384, 20)] ^= 5
+    paths = [tmp_path / name for name in ("old.safetensors", "new.safetensors", "delta.safetensors", "made.safetensors")]
+    for path, state in zip(paths, (old, new), strict=False):
+        numpy_files.save_file(state, path, {"format": "pt"})
+    before, after, delta, made = paths
+    for codec in "auto", "tight", "gaps", "exponents", "raw":
+        assert dw.diff_checkpoints(before, after, delta, codec=codec).bytes == delta.stat().st_size
+        data = delta.read_bytes()
+        entries = dict(package.deserialize(data))
+        assert entries.keys() == new.keys()
+        assert all(entry["dtype"] == "U8" and len(entry["shape"]) == 1 for entry in entries.values())
+        metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+        assert metadata["deltawire"].startswith("delta/1 sum128 ")
+        assert metadata["deltawire.entries"].count(";") == len(new) - 1
+        dw.apply_delta(delta, before, made)
+        assert made.read_bytes() == after.read_bytes()
 
 
 def test_a_read_only_array_is_not_patched() -> None:

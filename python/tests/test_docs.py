@@ -1,7 +1,5 @@
 """What is written is true: examples run, and the reference is what the docstrings say."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import pkgutil

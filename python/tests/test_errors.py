@@ -1,7 +1,5 @@
 """Errors are exceptions of one table, and say where."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

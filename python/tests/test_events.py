@@ -1,7 +1,5 @@
 """What the library says of its work goes to `logging`."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

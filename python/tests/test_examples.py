@@ -1,7 +1,5 @@
 """Examples run, in their short form; each ends by comparing bits itself."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

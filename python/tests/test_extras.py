@@ -1,15 +1,13 @@
 """A package that is not installed: an error of ours that says what to install, and no traceback on the command line."""
 
-from __future__ import annotations
-
+import json
 import os
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-
-import pytest
+from types import SimpleNamespace
 
 import deltawire as dw
 from deltawire.errors import EXTRAS
@@ -18,46 +16,67 @@ PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 PACKAGE = Path(dw.__file__).parent.parent
 
 
-def python(code: str, *missing: str) -> subprocess.CompletedProcess[str]:
-    """A Python without these packages."""
-    block = f"import sys\nfor name in {missing!r}: sys.modules[name] = None\n"
-    environment = {**os.environ, "PYTHONPATH": str(PACKAGE)}
-    return subprocess.run([sys.executable, "-c", block + code], capture_output=True, text=True, env=environment, timeout=300)
-
-
-RAISE = """
-import numpy as np, deltawire as dw
-weights = {{"w": np.zeros(4)}}
-try:
-    {}
-except dw.Unsupported as error:
-    print(type(error).__name__, error.exit_status, error, sep="|")
+# What is called without a package, and the extra that brings it. Each in a process that was forked once torch was there.
+FAILS = {
+    ("torch", "import deltawire.torch"): "torch",
+    ("torch", "dw.torch.follow"): "torch",
+    ("torch", "import deltawire.quantize"): "quantize",
+    ("safetensors", "from deltawire.quantize.files import quantize_checkpoint"): "quantize",
+    ("torch", "import deltawire.trainers.hf"): "hf",
+    ("transformers", "import deltawire.trainers.hf"): "hf",
+    ("torch", "import deltawire.trainers.trl"): "trl",
+    ("peft", "import deltawire.trainers.peft"): "peft",
+    ("tqdm", "dw.Publisher('memory:x', {'w': np.zeros(4)}, progress=True)"): "progress",
+}
+COMMAND = "sys.argv = ['deltawire', 'quantize', *{}]; from deltawire.__main__ import main; main()"
+RUN = """
+import contextlib, io, json, os, sys, numpy as np
+with contextlib.suppress(ImportError): import torch
+results = []
+for missing, code in json.loads(sys.argv[1]):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        sys.modules |= dict.fromkeys(missing.split())
+        result = dict(kind="", status=0, words="")
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
+            try:
+                import deltawire as dw
+                exec(code)
+            except SystemExit as end:
+                result["status"] = end.code
+            except ImportError as error:
+                result |= dict(kind=type(error).__name__, status=getattr(error, "exit_status", 0), words=str(error))
+        os.write(writer, json.dumps(result | dict(out=out.getvalue(), errors=errors.getvalue())).encode())
+        os._exit(0)
+    os.close(writer)
+    results.append(json.loads(os.read(reader, 1 << 16)))
+print(json.dumps(results))
 """
-CASES = [
-    ("torch", "torch", "import deltawire.torch"),
-    ("torch", "torch", "dw.torch.follow"),
-    ("torch", "quantize", "import deltawire.quantize"),
-    ("safetensors", "quantize", "from deltawire.quantize.files import quantize_checkpoint"),
-    ("torch", "hf", "import deltawire.trainers.hf"),
-    ("transformers", "hf", "import deltawire.trainers.hf"),
-    ("torch", "trl", "import deltawire.trainers.trl"),
-    ("peft", "peft", "import deltawire.trainers.peft"),
-    ("tqdm", "progress", "dw.Publisher('memory:x', weights, progress=True)"),
-]
 
 
-@pytest.mark.parametrize(("package", "extra", "call"), CASES, ids=lambda value: str(value)[:30])
-def test_a_missing_package_is_named_with_its_extra(package: str, extra: str, call: str) -> None:
-    done = python(RAISE.format(call), package)
+def without(*cases: tuple[str, str]) -> list[SimpleNamespace]:
+    """How each code ends in a Python without these packages."""
+    command, environment = [sys.executable, "-c", RUN, json.dumps(cases)], {**os.environ, "PYTHONPATH": str(PACKAGE)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f"MissingExtra|3|unsupported: {package} is not installed: pip install 'deltawire[{extra}]'"
+    return [SimpleNamespace(**result) for result in json.loads(done.stdout)]
 
 
-def test_it_is_an_import_error_too() -> None:
+def test_a_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
     assert issubclass(dw.errors.MissingExtra, dw.Unsupported)
     assert issubclass(dw.errors.MissingExtra, ImportError)
-    done = python("try:\n    import deltawire.trainers.hf\nexcept ImportError:\n    print('skipped')", "torch")
-    assert done.stdout == "skipped\n", done.stderr
+    call = COMMAND.format([str(tmp_path), str(tmp_path / "out"), "--format", "fp8-block"])
+    commands = [("torch safetensors", COMMAND.format(["--help"])), ("torch", call), ("safetensors", call)]
+    results = without(*FAILS, *commands)
+    for ((package, code), extra), result in zip(FAILS.items(), results, strict=False):
+        words = f"unsupported: {package} is not installed: pip install 'deltawire[{extra}]'"
+        assert (result.kind, result.status, result.words) == ("MissingExtra", 3, words), code
+    helped, *failed = results[len(FAILS) :]
+    assert (helped.status, helped.errors) == (0, "")
+    assert helped.out.startswith("usage: deltawire quantize")
+    for (package, _), result in zip(commands[1:], failed, strict=True):
+        assert (result.status, result.out) == (3, "")
+        assert result.errors == f"error: unsupported: {package} is not installed: pip install 'deltawire[quantize]'\n"
 
 
 def test_every_extra_that_is_named_can_be_installed() -> None:
@@ -68,24 +87,7 @@ def test_every_extra_that_is_named_can_be_installed() -> None:
     assert {"torch", "tqdm", "transformers"} <= set().union(*EXTRAS.values())
 
 
-def test_the_help_of_quantize_needs_nothing() -> None:
-    call = "sys.argv = ['deltawire', 'quantize', '--help']\nfrom deltawire.__main__ import main\nmain()"
-    done = python(call, "torch", "safetensors")
-    assert done.returncode == 0
-    assert done.stdout.startswith("usage: deltawire quantize")
-    assert done.stderr == ""
-
-
-@pytest.mark.parametrize("missing", ["torch", "safetensors"])
-def test_quantize_says_what_to_install(tmp_path: Path, missing: str) -> None:
-    call = f"sys.argv = ['deltawire', 'quantize', {str(tmp_path)!r}, {str(tmp_path / 'out')!r}, '--format', 'fp8-block']\n"
-    done = python(call + "from deltawire.__main__ import main\nmain()", missing)
-    assert done.returncode == 3
-    assert done.stdout == ""
-    assert done.stderr == f"error: unsupported: {missing} is not installed: pip install 'deltawire[quantize]'\n"
-
-
-def test_every_help_lists_quantize(tmp_path: Path) -> None:
+def test_every_help_lists_quantize() -> None:
     """The program's own, too: it says where the verb is to be had."""
     program = PACKAGE / "deltawire/bin/deltawire"
     assert re.search(r"^ +quantize ", subprocess.run([program, "--help"], capture_output=True, text=True).stdout, re.M)

@@ -1,7 +1,5 @@
 """What tools say of the package: typed throughout, in one style."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Keeping a chain: plans, pins, gc, merged deltas, anchors, fsck. In a store written in Python, too."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

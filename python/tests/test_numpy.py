@@ -1,7 +1,5 @@
 """Trainer and replicas on numpy arrays."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

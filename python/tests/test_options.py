@@ -1,7 +1,5 @@
 """Options in groups: what cannot be meant is refused, and the message says what to write."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rank_threads import ThreadRank, thread_ranks
+from rank_processes import ThreadRank, thread_ranks
 
 import deltawire as dw
 from deltawire.__main__ import PROGRAM

@@ -1,7 +1,5 @@
 """Whatever the model and whatever changes: replicas equal their trainer, bit for bit."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from pathlib import Path

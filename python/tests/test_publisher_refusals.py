@@ -1,7 +1,5 @@
 """What a publisher refuses, and what it says: lost versions, other models, wrong arguments; and what it hints at."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

@@ -153,10 +153,7 @@ def test_a_process_that_is_killed_is_named_and_the_others_go_on(tmp_path):
 def test_files_beside_the_weights_travel_too(tmp_path):
     weights = model()
     config = tmp_path / "config.json"
-    with (
-        deltawire.ship.serve("memory:ship-files", secret=SECRET) as shipper,
-        dw.Publisher(shipper.store, weights) as publisher,
-    ):
+    with deltawire.ship.serve("memory:ship-files", secret=SECRET) as shipper, dw.Publisher(shipper.store, weights) as publisher:
         config.write_text('{"a": 1}')
         publisher.publish(extra_files=[config])
         with dw.Replica(deltawire.ship.join(shipper.address, secret=SECRET), tmp_path / "local") as replica:

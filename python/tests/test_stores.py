@@ -1,7 +1,5 @@
 """Stores: built in, and written in Python."""
 
-from __future__ import annotations
-
 import threading
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -64,11 +62,9 @@ class DictStore(dw.Store):
 
 @pytest.fixture(params=["memory", "folder", "python"])
 def any_store(request: pytest.FixtureRequest, store: str, tmp_path: Path) -> dw.Store:
-    return {
-        "memory": lambda: dw.open_store(store),
-        "folder": lambda: dw.open_store(tmp_path / "store"),
-        "python": DictStore,
-    }[request.param]()
+    return {"memory": lambda: dw.open_store(store), "folder": lambda: dw.open_store(tmp_path / "store"), "python": DictStore}[
+        request.param
+    ]()
 
 
 def test_what_every_store_promises(any_store: dw.Store) -> None:

@@ -1,7 +1,5 @@
 """The wheel: installed where nothing else is, it has all it needs."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

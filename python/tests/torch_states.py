@@ -1,7 +1,5 @@
 """What the tests of torch models share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -34,3 +32,16 @@ def published(store: Any, version: int | None = None) -> dict[str, torch.Tensor]
     with dw.TensorReplica(store, mine, heartbeat=False) as replica:
         replica.pull(version)
     return mine
+
+
+def tokenizer() -> Any:
+    """Of words `w3` to `w63`."""
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {"<pad>": 0, "<eos>": 1, "<unk>": 2} | {f"w{number}": number for number in range(3, 64)}
+    made = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left"
+    )

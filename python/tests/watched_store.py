@@ -1,7 +1,5 @@
 """A store that tests look into while it is used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

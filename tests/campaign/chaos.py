@@ -2,11 +2,10 @@
 moments; at the end everything is let run and must be as if nothing had happened."""
 import json
 import signal
-import subprocess
 import threading
 import time
 
-from world import PATIENCE, Violation, explain, require
+from world import PATIENCE, Violation, explain, finished, require
 
 STEPS = 12
 
@@ -28,22 +27,16 @@ class Actor(threading.Thread):
 
     def call(self, command):
         """Returns the exit status and the JSON it printed, or None where it was killed."""
-        process = subprocess.Popen([self.world.binary, *map(str, command)], env=self.world.environment(),
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+        process = self.world.start(*command)
         killer = threading.Thread(target=self.hit, args=(process,), daemon=True)
         killer.start()
-        try:
-            out, err = process.communicate(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise Violation(f"{command[0]} hangs") from None
+        ended = finished(process)
         killer.join()
-        code = process.returncode
-        allowed = (0, 4, 5, 7, 9, 12, -signal.SIGKILL, -signal.SIGTERM)
-        require(code in allowed, f"{' '.join(map(str, command))}: exit {code}: {err or out}")
+        code = ended.returncode
+        require(code in (0, 4, 5, 7, 9, 12, -signal.SIGKILL, -signal.SIGTERM), explain(ended))
         if code != 0:
             return code, None
-        return 0, json.loads(out) if "--json" in command else None
+        return 0, json.loads(ended.stdout) if "--json" in command else None
 
     def hit(self, process):
         """Sometimes nothing, mostly a signal at a moment in which something is going on."""

@@ -3,41 +3,29 @@ not hold. The seed decides everything that the machine's timing does not."""
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import xxhash
 from chaos import chaos  # noqa: F401
-from world import Violation, chain_of, explain, require
+from world import Violation, chain_of, explain, finished, require  # isort: split
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "crash"))
-import crash_test  # noqa: E402
-import fault_test  # noqa: E402
+import crash_test
+import crash_world
+import fault_test
+import race_test
 
 
 def kill(world):
     """SIGKILL at a random sync point of a random command; then it is started again."""
     name, (steps, command, version) = world.rng.choice(list(crash_test.scenarios().items()))
-    checkpoints = crash_test.make_checkpoints(world.binary, world.weights, world.rng.randrange(1, 1 << 31))
-    inner = crash_test.ChainWorld(world.binary, world.root / "world", checkpoints)
-    (inner.root / "home").mkdir(parents=True)
+    inner = crash_test.ChainWorld(world.binary, world.root / "world", world.weights)
     try:
+        crash_test.make_checkpoints(inner, world.rng.randrange(1, 1 << 31))
         crash_test.prepare(inner, steps)
-        told = [inner.head()]
-        points = crash_test.count_points(inner, command, lambda copy: copy.check(told), world.root)
+        check = crash_test.checks(inner, version)
+        points = crash_world.count_points(inner, command, check, world.root)
         for point in world.rng.sample(range(1, points + 1), min(points, 4)):
-            copy = inner.copy(world.root / f"copy-{point}")
-            died = copy.run(*command(copy), check=False, DELTAWIRE_CRASH_AT=str(point))
-            require(died.returncode in (crash_test.KILLED, 0), f"exit {died.returncode}: {died.stderr}")
-            world.tally["events"] += died.returncode == crash_test.KILLED
-            copy.check(told)
-            again = copy.run(*command(copy), check=False)
-            require(again.returncode == 0, f"second run: exit {again.returncode}: {again.stderr}")
-            copy.check(told if version is None else [version])
-            copy.run("pull", copy.path("store"), copy.path("witness"), "--no-heartbeat")
-            copy.verify(copy.head(), copy.path("witness"))
+            world.tally["events"] += crash_world.kill_at(point, inner, command, check, world.root)
             world.tally["well"] += 1
     except AssertionError as error:
         raise Violation(f"{name}: {error}") from None
@@ -47,34 +35,15 @@ def race(world):
     """Publishers that meet just before the commit: one wins."""
     processes, rounds = world.rng.randrange(2, 9), 4
     world.simulate("5K", steps=2 * processes, density=0.05)
-    world.must(*world.publish(0))
-    for i in range(processes):
-        shutil.copytree(world.root / "snapshot", world.root / f"s{i}", symlinks=True)
-    won_step = 0
-    for number in range(1, rounds + 1):
-        barrier = world.root / f"barrier-{number}"
-        barrier.mkdir()
-        hook = f"touch {barrier}/$$; until [ $(ls {barrier} | wc -l) -ge {processes} ]; do sleep 0.01; done"
-        step_of = lambda racer: 1 + racer + processes * (number % 2)
-        racers = [subprocess.Popen(
-            [world.binary, "publish", world.checkpoint(step_of(i)), world.store, "--snapshot", world.root / f"s{i}",
-             "--hook-before-commit", hook, "--json"], env=world.environment(), stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True) for i in range(processes)]
-        ends = [(racer.communicate(timeout=120), racer.returncode) for racer in racers]
-        world.tally["events"] += 1
-        won = [i for i, (_, code) in enumerate(ends) if code == 0]
-        require(len(won) == 1 and all(code in (0, 5) for _, code in ends), f"round {number}: {ends}")
-        world.tally["well"] += 1
-        world.tally["refused"] += len(ends) - 1
-        won_step = step_of(won[0])
-    world.check_sound()
-    world.check_fresh(won_step)
+    race_test.race(world, processes, rounds)
+    for name, count in (("events", rounds), ("well", rounds), ("refused", rounds * (processes - 1))):
+        world.tally[name] += count
 
 
 def fault(world):
     """One to three faults of the store at once, under a random verb."""
     rng = world.rng
-    inner = fault_test.World(world.binary, world.root, world.weights)
+    inner = fault_test.FaultWorld(world.binary, world.root, world.weights)
     world.simulate(steps=3)
     for version in range(3):
         world.must(*world.publish(version))
@@ -101,8 +70,7 @@ def fault(world):
 
 def corruption(world):
     """Objects of the store that change, shrink, grow, go, or take each other's place."""
-    rng = world.rng
-    steps = 4
+    rng, steps = world.rng, 4
     chain_of(world, steps)
     if rng.random() < 0.5:
         world.must("compact", world.store, "--span", "2")
@@ -155,21 +123,15 @@ def overwritten_source(world):
     for step in range(first):
         world.must(*world.publish(step))
     source = world.root / "source.safetensors"
-    shutil.copyfile(world.checkpoint(first), source)
+    shutil.copyfile(world.step(first), source)
     size = source.stat().st_size
     rate = f"{rng.choice((2, 3, 6))}MB"
-
-    def attempts():
-        return {path for kind in ("full", "parts") for path in (world.store / kind).glob("*")}
-
-    before = attempts()
-    publish = subprocess.Popen(
-        [world.binary, "publish", source, world.store, "--snapshot", world.root / "snapshot", "--part-size", "256KiB",
-         "--rate-limit", rate], env=world.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    before = world.attempts()
+    publish = world.start("publish", source, world.store, "--snapshot", world.snapshot, "--part-size", "256KiB", "--rate-limit", rate)
     time.sleep(0.1 + rng.random() * 1.5)
-    while publish.poll() is None and attempts() == before:  # what it finds when it begins counts as saved
+    while publish.poll() is None and world.attempts() == before:  # what it finds when it begins counts as saved
         time.sleep(0.01)
-    other = world.checkpoint(first + 1).read_bytes()
+    other = world.step(first + 1).read_bytes()
     how = rng.choice(("in place", "rename", "part", "cut", "same time", "grow"))
     stamp = source.stat()
     if how == "rename":
@@ -188,20 +150,16 @@ def overwritten_source(world):
         if how == "same time":  # a tool that keeps times
             os.utime(source, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     world.tally["events"] += 1
-    try:
-        out, err = publish.communicate(timeout=120)
-    except subprocess.TimeoutExpired:
-        publish.kill()
-        raise Violation(f"{how}: publish hangs") from None
+    ended = finished(publish)
     world.tally["well" if publish.returncode == 0 else "refused"] += 1
-    require(publish.returncode >= 0, f"{how}: publish died of signal {-publish.returncode}: {err}")
-    require(publish.returncode == 0 or "error: " in err, f"{how}: exit {publish.returncode}: {err}")
+    require(publish.returncode >= 0, f"{how}: {explain(ended)}")
+    require(publish.returncode == 0 or "error: " in ended.stderr, f"{how}: {explain(ended)}")
     if publish.returncode == 0:
         # What was committed is one of the two, whole.
         world.must(*world.pull("witness", "--no-heartbeat"))
-        same = [world.run("verify", world.checkpoint(step), world.root / "witness").returncode == 0
+        same = [world.run("verify", world.step(step), world.root / "witness").returncode == 0
                 for step in (first, first + 1)]
-        require(any(same), f"{how}: version {world.head()} is neither what was saved nor what was there: {out}{err}")
+        require(any(same), f"{how}: version {world.head()} is neither what was saved nor what was there: {explain(ended)}")
     if world.head() >= 0:
         world.check_sound()
     # The trainer goes on.
@@ -212,8 +170,7 @@ def overwritten_source(world):
 
 def rollback(world):
     """The store loses its newest versions, or is an older copy of itself: nobody goes back by itself."""
-    rng = world.rng
-    steps = 5
+    rng, steps = world.rng, 5
     world.simulate(steps=steps)
     signed = rng.random() < 0.5
     sign, trust = [], []
@@ -257,8 +214,7 @@ def rollback(world):
 
 def forged_record(world):
     """A writer of the store changes signed records, with checksums that fit: no trusting replica takes them."""
-    rng = world.rng
-    steps = 4
+    rng, steps = world.rng, 4
     world.simulate(steps=steps)
     world.must("keygen", "-o", world.root / "key")
     world.must("keygen", "-o", world.root / "evil")
@@ -286,7 +242,7 @@ def forged_record(world):
             victim.write_text(canonical(record))
         world.tally["events"] += 1
     if rng.random() < 0.3:  # or a whole version of somebody else
-        world.run("publish", world.checkpoint(0), world.store, "--snapshot", world.root / "evil-snapshot", "--sign-key",
+        world.run("publish", world.step(0), world.store, "--snapshot", world.root / "evil-snapshot", "--sign-key",
                   world.root / "evil")
     for local in ("replica", "other"):
         world.run(*world.pull(local, *trust))

@@ -13,9 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
+from collections import Counter
 
-IO_ERROR = 8
+from crash_world import IO_ERROR, World, explain, run_test
+
 DISK_KB = 2048
 INSIDE = "DELTAWIRE_DISK_TEST_INSIDE"
 
@@ -45,39 +46,28 @@ class Disk:
         self.path.rmdir()
 
 
-class World:
+class DiskWorld(World):
+    """Its store, snapshot and replica are in folders of those: a disk may be mounted there."""
+
     def __init__(self, binary, root, weights):
-        self.binary, self.root, self.weights = binary, root, weights
-        self.store, self.snapshot, self.local = root / "store", root / "snapshot", root / "local"
-
-    def run(self, *args):
-        return subprocess.run([self.binary, *map(str, args)], capture_output=True, text=True, timeout=120,
-                              env={**os.environ, "HOME": str(self.root)})
-
-    def must(self, *args):
-        result = self.run(*args)
-        assert result.returncode == 0, f"{' '.join(map(str, args))}: exit {result.returncode}: {result.stderr}"
-        return result
+        super().__init__(binary, root, weights)
+        self.run_folder, self.ckpt = self.store / "run", self.local / "ckpt"
 
     def publish(self, version, *options):
-        return ["publish", self.weights / f"v{version}.safetensors", self.store / "run", "--snapshot",
-                self.snapshot / "run", "--json", *options]
+        return ["publish", self.step(version), self.run_folder, "--snapshot", self.snapshot / "run", "--json", *options]
 
     def pull(self):
-        return ["pull", self.store / "run", self.local / "ckpt", "--no-heartbeat"]
+        return ["pull", self.run_folder, self.ckpt, "--no-heartbeat"]
 
-    def held(self):
-        state = self.local / "ckpt/.deltawire/state.json"
-        return json.loads(state.read_text())["version"] if state.exists() else None
-
-    def check_replica(self):
-        if self.held() is not None:
-            self.must("verify", self.weights / f"v{self.held()}.safetensors", self.local / "ckpt")
+    def check_replica(self, *expected):
+        if expected:
+            assert self.held(self.ckpt) == expected[0], self.held(self.ckpt)
+        if self.held(self.ckpt) is not None:
+            self.must("verify", self.step(self.held(self.ckpt)), self.ckpt)
 
 
-def expect_full(result, place):
-    assert result.returncode == IO_ERROR and "No space left" in result.stderr and str(place) in result.stderr, \
-        f"exit {result.returncode}: {result.stderr}"
+def expect_full(result, place, why="No space left"):
+    assert result.returncode == IO_ERROR and why in result.stderr and str(place) in result.stderr, explain(result)
 
 
 def replica_on_a_full_disk(world, left_kb, version):
@@ -88,17 +78,15 @@ def replica_on_a_full_disk(world, left_kb, version):
         world.must(*world.publish(v))
         if v < version:
             world.must(*world.pull())
-    before = world.held()
+    before = world.held(world.ckpt)
     disk.fill(left_kb)
     result = world.run(*world.pull())
     if result.returncode != 0:
         expect_full(result, world.local)
-        assert world.held() == before
-    world.check_replica()
+    world.check_replica(before if result.returncode != 0 else version)
     disk.make_room()
     world.must(*world.pull())
-    assert world.held() == version
-    world.check_replica()
+    world.check_replica(version)
     disk.remove()
     return result.returncode
 
@@ -113,14 +101,13 @@ def store_on_a_full_disk(world, left_kb, version):
     if result.returncode != 0:
         expect_full(result, world.store)
     if version != 0:
-        world.must("fsck", world.store / "run")
+        world.must("fsck", world.run_folder)
     disk.make_room()
     report = json.loads(world.must(*world.publish(version)).stdout)
     assert report["version"] == version, report
-    world.must("fsck", world.store / "run")
+    world.must("fsck", world.run_folder)
     world.must(*world.pull())
-    assert world.held() == version
-    world.check_replica()
+    world.check_replica(version)
     disk.remove()
     return result.returncode
 
@@ -139,9 +126,8 @@ def snapshot_on_a_full_disk(world, left_kb, version):
     world.must(*world.publish(version))
     world.must(*world.publish(version + 1))
     world.must(*world.pull())
-    assert world.held() == version + 1
-    world.check_replica()
-    world.must("fsck", world.store / "run")
+    world.check_replica(version + 1)
+    world.must("fsck", world.run_folder)
     disk.remove()
     return result.returncode
 
@@ -151,7 +137,7 @@ def export_on_a_full_disk(world, left_kb, version):
     world.store.mkdir(), world.snapshot.mkdir()
     target = world.root / "target"
     disk = Disk(target)
-    export = ["export", "slime", world.store / "run", target / "deltas", "--work", world.root / "work"]
+    export = ["export", "slime", world.run_folder, target / "deltas", "--work", world.root / "work"]
     for v in range(version + 2):
         world.must(*world.publish(v))
         if 0 < v <= version:
@@ -164,7 +150,7 @@ def export_on_a_full_disk(world, left_kb, version):
         assert (folder / "model.safetensors.index.json").exists(), f"{folder.name}: {os.listdir(folder)}"
     disk.make_room()
     world.must(*export)
-    world.must("verify", target / f"deltas/weight_v{version + 1:06}", world.weights / f"v{version + 1}.safetensors")
+    world.must("verify", target / f"deltas/weight_v{version + 1:06}", world.step(version + 1))
     disk.remove()
     return result.returncode
 
@@ -177,20 +163,18 @@ def read_only_disks(world):
     world.must(*world.publish(1))
     local.remount("ro")
     result = world.run(*world.pull())
-    assert result.returncode == IO_ERROR and "Read-only file system" in result.stderr, result.stderr
-    assert str(world.local) in result.stderr, result.stderr
+    expect_full(result, world.local, "Read-only file system")
     world.check_replica()
-    world.must("status", world.local / "ckpt")
+    world.must("status", world.ckpt)
     local.remount("rw")
     store.remount("ro")
     result = world.run(*world.publish(2))
-    assert result.returncode == IO_ERROR and "Read-only file system" in result.stderr, result.stderr
+    expect_full(result, world.store, "Read-only file system")
     # Readers need not write, not even a heartbeat.
-    world.must("pull", world.store / "run", world.local / "ckpt")
-    assert world.held() == 1
-    world.check_replica()
-    world.must("fsck", world.store / "run")
-    world.must("status", world.store / "run")
+    world.must("pull", world.run_folder, world.ckpt)
+    world.check_replica(1)
+    world.must("fsck", world.run_folder)
+    world.must("status", world.run_folder)
     store.remount("rw")
     assert json.loads(world.must(*world.publish(2)).stdout)["version"] == 2
     store.remove(), local.remove()
@@ -227,7 +211,7 @@ def shared_blocks_on_a_full_disk(world):
     world.must(*world.publish(0))
     world.must(*pull)
     world.must(*world.publish(1))
-    current = world.local / "ckpt/current"
+    current = world.ckpt / "current"
     failures = 0
     for left_kb in range(0, 4000, 60):
         filler = world.local / "filler"
@@ -238,43 +222,31 @@ def shared_blocks_on_a_full_disk(world):
             break
         failures += 1
         expect_full(result, world.local)
-        assert world.held() == 0
-        world.must("verify", world.weights / "v0.safetensors", current)
+        assert world.held(world.ckpt) == 0
+        world.must("verify", world.step(0), current)
     assert failures and result.returncode == 0, (failures, result)
     world.must(*pull)
-    assert world.held() == 1
-    world.must("verify", world.weights / "v1.safetensors", current)
+    assert world.held(world.ckpt) == 1
+    world.must("verify", world.step(1), current)
     subprocess.run(["umount", world.local], check=True)
     return True
 
 
-def main():
-    binary = str(Path(sys.argv[1]).resolve())
-    counts = {0: 0, IO_ERROR: 0}
-    with tempfile.TemporaryDirectory(prefix="deltawire-disk.", dir=os.environ.get("TMPDIR"),
-                                     ignore_cleanup_errors=True) as folder:
-        root = Path(folder)
-        weights = root / "weights"
-        subprocess.run([binary, "simulate", "--params", "200K", "--steps", "3", "--density", "0.05", "-o", weights,
-                        "-q"], check=True)
-        number = 0
-        for scenario in (replica_on_a_full_disk, store_on_a_full_disk, snapshot_on_a_full_disk,
-                         export_on_a_full_disk):
-            for version in (0, 1):
-                for left_kb in (0, 4, 8, 16, 24, 32, 48, 64, 100, 200, 400, 408, 420, 500, 900):
-                    number += 1
-                    (root / str(number)).mkdir()
-                    try:
-                        code = scenario(World(binary, root / str(number), weights), left_kb, version)
-                    except AssertionError as error:
-                        raise AssertionError(f"{scenario.__name__}, version {version}, {left_kb} KB left: "
-                                             f"{error}") from None
-                    counts[code] += 1
-        assert counts[0] and counts[IO_ERROR], counts
-        (root / "ro").mkdir()
-        read_only_disks(World(binary, root / "ro", weights))
-        (root / "shared").mkdir()
-        shared = shared_blocks_on_a_full_disk(World(binary, root / "shared", weights))
+def main(options, root):
+    counts = Counter()
+    world_of = lambda name: DiskWorld(options.binary, root / name, root / "weights")
+    world_of("first").simulate("200K", 3, 0.05)
+    for scenario in (replica_on_a_full_disk, store_on_a_full_disk, snapshot_on_a_full_disk, export_on_a_full_disk):
+        for version in (0, 1):
+            for left_kb in (0, 4, 8, 16, 24, 32, 48, 64, 100, 200, 400, 408, 420, 500, 900):
+                name = f"{scenario.__name__}, version {version}, {left_kb} KB left"
+                try:
+                    counts[scenario(world_of(name.replace(" ", "-")), left_kb, version)] += 1
+                except AssertionError as error:
+                    raise AssertionError(f"{name}: {error}") from None
+    assert counts[0] and counts[IO_ERROR], counts
+    read_only_disks(world_of("ro"))
+    shared = shared_blocks_on_a_full_disk(world_of("shared"))
     print(f"disks: {counts[IO_ERROR]} that were full, {counts[0]} with just enough room, and read-only ones" +
           (", and shared blocks" if shared else "; none that shares blocks: no XFS here"))
 
@@ -292,7 +264,4 @@ def enter():
 
 
 if __name__ == "__main__":
-    try:
-        main() if INSIDE in os.environ else enter()
-    except AssertionError as error:
-        sys.exit(f"disk test failed: {error}")
+    run_test(main, __doc__) if INSIDE in os.environ else enter()

@@ -2,111 +2,55 @@
 """Every fault that a store can have, under every verb that works with one: what comes out is a correct
 version or an error with a name, never a wrong replica, and never a chain that hides its damage.
 
-usage: fault_test.py DELTAWIRE [--quick] [--fault SPEC] [--verbose]
+usage: fault_test.py DELTAWIRE [--quick] [--fault SPEC] [--verbose]      (quick: without retries of the store's calls)
 
 Needs a build with DELTAWIRE_FAULTS (the presets with tests have it). A case is a fault and a verb in a
 small world: a chain of three versions, a replica at the first. The verb is run with the fault, then the
 world is looked at without it, the verb is run again, and the world is looked at again.
 """
-import argparse
-import json
 import os
 import shutil
-import subprocess
-import sys
-import tempfile
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+
+from crash_world import World, explain, run_test
 
 # What each exit status is called in a message; docs/operations.md explains them.
 ERRORS = {3: "unsupported", 4: "not found", 5: "conflict", 6: "corruption", 7: "base mismatch", 8: "i/o error",
           9: "unavailable", 12: "cancelled"}
 
+def numbered(fault, last):
+    return [fault.format(n) for n in range(1, last + 1)]
+
+
 # Faults of the store, and whether it keeps something else than it was given: then the chain may be
 # damaged, which must be found.
-FAULTS = {
-    **{f"unavailable:n={n}": False for n in range(1, 9)},
-    **{f"fail:n={n}": False for n in range(1, 9)},
-    **{f"fail:n={n}:code=not-found": False for n in range(1, 7)},
-    "unavailable": False,
-    "unavailable:p=0.3": False,
-    "fail:op=put": False,
-    "fail:op=put-if-absent": False,
-    "fail:op=list": False,
-    "slow:ms=5": False,
-    **{f"tear:n={n}": True for n in range(1, 5)},
-    "tear:op=put-if-absent": True,
-    "tear:name=parts/": True,
-    "tear:name=manifests/": True,
-    "tear:name=schemas/": True,
-    "tear:name=HEAD": True,
-    **{f"lost:n={n}": True for n in range(1, 5)},
-    "lost:name=parts/": True,
-    "lost:name=manifests/": True,
-    "lost:name=HEAD": True,
-    **{f"duplicate:n={n}": False for n in range(1, 5)},
-    "duplicate:p=0.3": False,
-    **{f"twice:n={n}": False for n in range(1, 5)},
-    "twice": False,
-    "late:n=1:calls=2": False,
-    "late:n=2:calls=1": False,
-    "late:op=put-if-absent:calls=1": False,
-    "stale-list:calls=3": False,
-    "stale-list:seconds=3600": False,
-    **{f"flip:n={n}": False for n in range(1, 9)},
-    "flip": False,
-    "flip:name=parts/": False,
-    "flip:name=manifests/": False,
-    "flip:p=0.3": False,
-}
+FAULTS = dict.fromkeys([
+    *numbered("unavailable:n={}", 8), *numbered("fail:n={}", 8), *numbered("fail:n={}:code=not-found", 6), "unavailable",
+    "unavailable:p=0.3", "fail:op=put", "fail:op=put-if-absent", "fail:op=list", "slow:ms=5", *numbered("duplicate:n={}", 4),
+    "duplicate:p=0.3", *numbered("twice:n={}", 4), "twice", "late:n=1:calls=2", "late:n=2:calls=1",
+    "late:op=put-if-absent:calls=1", "stale-list:calls=3", "stale-list:seconds=3600", *numbered("flip:n={}", 8), "flip",
+    "flip:name=parts/", "flip:name=manifests/", "flip:p=0.3"], False) | dict.fromkeys([
+        *numbered("tear:n={}", 4), "tear:op=put-if-absent", "tear:name=parts/", "tear:name=manifests/", "tear:name=schemas/",
+        "tear:name=HEAD", *numbered("lost:n={}", 4), "lost:name=parts/", "lost:name=manifests/", "lost:name=HEAD"], True)
 
 
-class World:
-    def __init__(self, binary, root, weights):
-        self.binary, self.root, self.weights = binary, root, weights
-
-    def copy(self, root):
-        shutil.copytree(self.root, root, symlinks=True)
-        return World(self.binary, root, self.weights)
-
-    def run(self, *args):
-        return subprocess.run([self.binary, *map(str, args)], capture_output=True, text=True, timeout=120,
-                              env={**os.environ, "HOME": str(self.root / "home")})
-
-    def must(self, *args):
-        result = self.run(*args)
-        assert result.returncode == 0, f"{' '.join(map(str, args))}: exit {result.returncode}: {result.stderr}"
-        return result
-
-    def weights_of(self, version):
-        return self.weights / f"v{version}.safetensors"
-
-    def publish(self, version, *options):
-        return ["publish", self.weights_of(version), self.root / "store", "--snapshot", self.root / "snapshot",
-                *options]
+class FaultWorld(World):
+    """A chain of three versions, a replica at the first."""
 
     def pull(self, verb, local, *options):
         once = ["--once"] if verb == "follow" else []
-        return [verb, self.root / "store", self.root / local, "--name", local, "--log-level", "off", *once, *options]
-
-    def head(self):
-        numbers = [int(p.stem) for p in (self.root / "store/manifests").glob("*.json")]
-        return max(numbers, default=-1)
+        return [verb, self.store, self.root / local, "--name", local, "--log-level", "off", *once, *options]
 
     def check_replica(self, local):
         """It holds what it says it holds, bit for bit. Nothing is asked of the store."""
-        state_file = self.root / local / ".deltawire/state.json"
-        if not state_file.exists():
+        state = self.state(local)
+        if state is None:
             assert not list((self.root / local).glob("*.safetensors")), f"{local}: weights without a version"
             return None
-        state = json.loads(state_file.read_text())
         assert state.get("patching_to") is None, f"{local}: {state}"
-        self.must("verify", self.weights_of(state["version"]), self.root / local)
+        self.must("verify", self.step(state["version"]), self.root / local)
         return state["version"]
-
-
-def explain(result):
-    return f"exit {result.returncode}: {(result.stderr or result.stdout).strip()}"
 
 
 def check_outcome(result):
@@ -121,7 +65,7 @@ def check_outcome(result):
 def check_publish(world, fault, keeps_other, retries):
     result = world.run(*world.publish(3, "--inject", fault, "--retries", retries))
     check_outcome(result)
-    sound = world.run("fsck", world.root / "store")
+    sound = world.run("fsck", world.store)
     assert sound.returncode == 0 or (keeps_other and sound.returncode in (4, 6)), f"fsck: {explain(sound)}"
     if sound.returncode != 0:  # found; replicas stay where they are
         for local in ("replica", "fresh"):
@@ -139,8 +83,8 @@ def check_publish(world, fault, keeps_other, retries):
     for local in ("replica", "fresh"):
         world.must(*world.pull("pull", local))
         assert world.check_replica(local) == world.head()
-    world.must("verify", world.weights_of(3), world.root / "fresh")
-    world.must("fsck", world.root / "store")
+    world.must("verify", world.step(3), world.root / "fresh")
+    world.must("fsck", world.store)
     return result.returncode
 
 
@@ -153,58 +97,42 @@ def check_pull(world, verb, local, fault, retries):
         assert held == before, f"{explain(result)}, and version {before} became {held}"
     elif "not-found" not in fault:  # a store that denies what it has cannot be seen through
         assert held == 2, f"ended well at version {held}"
-    world.must("fsck", world.root / "store")
+    world.must("fsck", world.store)
     world.must(*world.pull("pull", local))
     assert world.check_replica(local) == 2
     return result.returncode
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("binary")
-    parser.add_argument("--fault", help="only this one")
-    parser.add_argument("--quick", action="store_true", help="without retries of the store's calls")
-    parser.add_argument("--verbose", action="store_true", help="a line for each case")
-    options = parser.parse_args()
-    binary = str(Path(options.binary).resolve())
-    ends = {}
-    with tempfile.TemporaryDirectory(prefix="deltawire-fault.", dir=os.environ.get("TMPDIR")) as folder:
-        root = Path(folder)
-        (root / "origin/home").mkdir(parents=True)
-        origin = World(binary, root / "origin", root / "weights")
-        origin.must("simulate", "--params", "20K", "--steps", "3", "--density", "0.02", "-o", root / "weights", "-q")
-        for version in range(3):
-            origin.must(*origin.publish(version))
-            if version == 0:
-                origin.must(*origin.pull("pull", "replica"))
-        faults = {f: k for f, k in FAULTS.items() if options.fault in (None, f)}
-        cases = [(fault, keeps_other, verb, local, retries) for fault, keeps_other in faults.items()
-                 for verb, local in (("publish", None), ("pull", "replica"), ("pull", "fresh"), ("follow", "replica"))
-                 for retries in ((0,) if options.quick or verb == "follow" else (0, 3))]
+def main(options, root):
+    origin = FaultWorld(options.binary, root / "origin", root / "weights")
+    origin.simulate("20K", 3, 0.02)
+    for version in range(3):
+        origin.must(*origin.publish(version))
+        if version == 0:
+            origin.must(*origin.pull("pull", "replica"))
+    cases = [(fault, keeps_other, verb, local, retries) for fault, keeps_other in FAULTS.items() if options.fault in ("", fault)
+             for verb, local in (("publish", None), ("pull", "replica"), ("pull", "fresh"), ("follow", "replica"))
+             for retries in ((0,) if options.quick or verb == "follow" else (0, 3))]
 
-        def run_case(number):
-            fault, keeps_other, verb, local, retries = cases[number]
-            world = origin.copy(root / f"world-{number}")
-            name = f"{verb} {local or ''} --inject {fault} --retries {retries}"
-            try:
-                code = (check_publish(world, fault, keeps_other, retries) if verb == "publish" else
-                        check_pull(world, verb, local, fault, retries))
-            except AssertionError as error:
-                raise AssertionError(f"{name}: {error}") from None
-            shutil.rmtree(world.root)
-            if options.verbose:
-                print(f"{name}: exit {code}", flush=True)
-            return code
+    def run_case(number):
+        fault, keeps_other, verb, local, retries = cases[number]
+        world = origin.copy(root / f"world-{number}")
+        name = f"{verb} {local or ''} --inject {fault} --retries {retries}"
+        try:
+            code = (check_publish(world, fault, keeps_other, retries) if verb == "publish" else
+                    check_pull(world, verb, local, fault, retries))
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from None
+        shutil.rmtree(world.root)
+        if options.verbose:
+            print(f"{name}: exit {code}", flush=True)
+        return code
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for code in pool.map(run_case, range(len(cases))):
-                ends[code] = ends.get(code, 0) + 1
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        ends = Counter(pool.map(run_case, range(len(cases))))
     listed = ", ".join(f"{count} {ERRORS.get(code, 'ok')}" for code, count in sorted(ends.items()))
     print(f"faults: {sum(ends.values())} runs ({listed}), no wrong replica")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except AssertionError as error:
-        sys.exit(f"fault test failed: {error}")
+    run_test(main, __doc__, quick=False, fault="", verbose=False)

@@ -5,72 +5,46 @@ usage: race_test.py DELTAWIRE [--processes N] [--rounds N]
 
 All wait for each other in --hook-before-commit, when everything but the commit is done.
 """
-import argparse
 import json
-import os
 import shutil
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
+
+from crash_world import World, explain, finished, run_test
 
 CONFLICT = 5
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("binary")
-    parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=100)
-    options = parser.parse_args()
-    binary = str(Path(options.binary).resolve())
-    with tempfile.TemporaryDirectory(prefix="deltawire-race.") as folder:
-        root = Path(folder)
-        environment = {**os.environ, "HOME": folder}
-        run = lambda *args: subprocess.run([binary, *map(str, args)], env=environment, capture_output=True,
-                                           text=True, timeout=120)
-        assert run("simulate", "--params", "5K", "--steps", "16", "--density", "0.05", "-o", root / "w").returncode == 0
-        store = root / "store"
-        first = run("publish", root / "w" / "v0.safetensors", store, "--snapshot", root / "s0")
-        assert first.returncode == 0, first.stderr
-        for i in range(1, options.processes):
-            shutil.copytree(root / "s0", root / f"s{i}", symlinks=True)
-        # No state comes twice in a row: every racer has something to publish.
-        state_of = lambda racer, number: 1 + racer % 8 + 8 * (number % 2)
-        winners = {}
-        for number in range(1, options.rounds + 1):
-            barrier = root / f"barrier-{number}"
-            barrier.mkdir()
-            hook = (f"touch {barrier}/$$; until [ $(ls {barrier} | wc -l) -ge {options.processes} ]; "
-                    "do sleep 0.01; done")
-            racers = [subprocess.Popen(
-                [binary, "publish", str(root / "w" / f"v{state_of(i, number)}.safetensors"), str(store), "--snapshot",
-                 str(root / f"s{i}"), "--hook-before-commit", hook, "--json"],
-                env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                for i in range(options.processes)]
-            ends = []
-            for racer in racers:
-                out, err = racer.communicate(timeout=120)
-                ends.append((racer.returncode, out, err))
-            won = [i for i, end in enumerate(ends) if end[0] == 0]
-            assert len(won) == 1, f"round {number}: {len(won)} winners: {[e[2] for e in ends]}"
-            report = json.loads(ends[won[0]][1])
-            assert report["version"] == number, f"round {number}: {report}"
-            winners[number] = state_of(won[0], number)
-            for code, _, err in ends:
-                assert code in (0, CONFLICT), f"round {number}: exit {code}: {err}"
-                assert code == 0 or "published by another" in err, err
-            shutil.rmtree(barrier)
-        assert run("fsck", store).returncode == 0
-        pulled = run("pull", store, root / "replica")
-        assert pulled.returncode == 0, pulled.stderr
-        last = root / "w" / f"v{winners[options.rounds]}.safetensors"
-        assert run("verify", last, root / "replica").returncode == 0
+def race(world, processes, rounds):
+    """What the last winner published is what a replica gets."""
+    world.must(*world.publish(0))
+    for i in range(processes):
+        shutil.copytree(world.snapshot, world.root / f"s{i}", symlinks=True)
+    for number in range(1, rounds + 1):
+        barrier = world.root / f"barrier-{number}"
+        barrier.mkdir()
+        hook = f"touch {barrier}/$$; until [ $(ls {barrier} | wc -l) -ge {processes} ]; do sleep 0.01; done"
+        states = [1 + i + processes * (number % 2) for i in range(processes)]  # each racer has something to publish
+        racers = [world.start("publish", world.step(state), world.store, "--snapshot", world.root / f"s{i}",
+                              "--hook-before-commit", hook, "--json") for i, state in enumerate(states)]
+        ends = [finished(racer) for racer in racers]
+        won = [i for i, end in enumerate(ends) if end.returncode == 0]
+        assert len(won) == 1, f"round {number}: {len(won)} winners: {[end.stderr for end in ends]}"
+        report = json.loads(ends[won[0]].stdout)
+        assert report["version"] == number, f"round {number}: {report}"
+        for end in ends:
+            assert end.returncode in (0, CONFLICT), f"round {number}: {explain(end)}"
+            assert end.returncode == 0 or "published by another" in end.stderr, end.stderr
+        shutil.rmtree(barrier)
+    world.must("fsck", world.store)
+    world.must("pull", world.store, world.local)
+    world.must("verify", world.step(states[won[0]]), world.local)
+
+
+def main(options, root):
+    world = World(options.binary, root, root / "weights")
+    world.simulate("5K", 2 * options.processes, 0.05)
+    race(world, options.processes, options.rounds)
     print(f"race: {options.processes} publishers, {options.rounds} rounds, one winner in each")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except AssertionError as error:
-        sys.exit(f"race test failed: {error}")
+    run_test(main, __doc__, processes=8, rounds=100)

@@ -12,15 +12,14 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
 
-DELTAWIRE = sys.argv[1]
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "crash"))
+from crash_world import PATIENCE, World, explain, finished, run_test, wait_until  # noqa: E402
+
 BUCKET = "deltawire-bridges"
-PATIENCE = 120  # seconds
 LAST = 4
 
 
@@ -45,85 +44,63 @@ def make_bucket():
                    stdout=subprocess.DEVNULL)
 
 
-class World:
+class BucketWorld(World):
     """A folder, and a prefix of the bucket that no other test uses."""
 
-    def __init__(self, root):
-        self.root, self.prefix = root, uuid.uuid4().hex
-        self.weights = root / "weights"
-        self.run("simulate", "--params", "100K", "--steps", LAST, "--density", "0.02", "--seed", 9, "-o", self.weights, "-q")
+    prefix = uuid.uuid4().hex
 
     def url(self, name):
         return f"s3://{BUCKET}/{self.prefix}/{name}"
 
-    def command(self, verb, *args):
+    def start(self, verb, *args):
         store = [] if verb in ("simulate", "verify") else ["--endpoint", os.environ["DELTAWIRE_RGW_ENDPOINT"]]
-        return [DELTAWIRE, verb, *map(str, args), *store]
-
-    def run(self, verb, *args):
-        done = subprocess.run(self.command(verb, *args), env=os.environ | {"HOME": str(self.root / "home")}, timeout=PATIENCE,
-                              capture_output=True, text=True)
-        assert done.returncode == 0, f"{verb} {args}: exit {done.returncode}: {done.stderr}"
-        return done.stdout
+        return super().start(verb, *args, *store)
 
     def publish(self, version):
-        self.run("publish", self.weights / f"v{version}.safetensors", self.url("trainer"), "--snapshot",
-                 self.root / "snapshot", "-q")
+        self.must("publish", self.step(version), self.url("trainer"), "--snapshot", self.snapshot, "-q")
 
     def holds(self, store, version):
         """Whether the chain has the version; then it must be the trainer's."""
-        found = subprocess.run(self.command("pull", self.url(store), self.root / f"replica-{store}", "--version", version,
-                                            "--no-heartbeat", "-q"),
-                               env=os.environ | {"HOME": str(self.root / "home")}, timeout=PATIENCE, capture_output=True)
-        if found.returncode != 0:
+        replica = self.root / f"replica-{store}"
+        if self.run("pull", self.url(store), replica, "--version", version, "--no-heartbeat", "-q").returncode != 0:
             return False
-        self.run("verify", self.root / f"replica-{store}", self.weights / f"v{version}.safetensors")
+        self.must("verify", replica, self.step(version))
         return True
 
     @contextmanager
     def following(self, *args, end=signal.SIGTERM):
-        process = subprocess.Popen(self.command(*args, "--follow", "--interval", "0.1", "--log-level", "off"),
-                                   env=os.environ | {"HOME": str(self.root / "home")}, stdout=subprocess.DEVNULL,
-                                   stderr=subprocess.PIPE, text=True)
+        process = self.start(*args, "--follow", "--interval", "0.1", "--log-level", "off", "-q")
         try:
             yield process
             assert process.poll() is None, f"{args}: ended by itself: {process.stderr.read()}"
         finally:
             process.send_signal(end)
-            _, error = process.communicate(timeout=PATIENCE)
-        expected = 0 if end == signal.SIGTERM else -end
-        assert process.returncode == expected, f"{args}: exit {process.returncode}: {error}"
-
-
-def wait_until(done, what):
-    end = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < end, f"not within {PATIENCE} s: {what}"
-        time.sleep(0.1)
+            ended = finished(process)
+        assert ended.returncode == (0 if end == signal.SIGTERM else -end), explain(ended)
 
 
 def once(world):
     """All that is there; a second call has nothing to do."""
     for version in range(3):
         world.publish(version)
-    for dialect, base in (("slime", ["--base", world.weights / "v0.safetensors"]), ("trl", [])):
+    for dialect, base in (("slime", ["--base", world.step(0)]), ("trl", [])):
         there = world.url(f"once-{dialect}")
         back = f"back-{dialect}"
         export = ["export", dialect, world.url("trainer"), there, "--work", world.root / f"work-{dialect}"]
         bring = ["import", dialect, there, world.url(back), "--work", world.root / back]
-        world.run(*export)
-        world.run(*bring, *base)
+        world.must(*export)
+        world.must(*bring, *base)
         for version in (1, 2):
             assert world.holds(back, version), f"{dialect}: version {version} did not come back"
-        assert "nothing new" in world.run(*export)
-        assert "nothing new" in world.run(*bring)
+        assert "nothing new" in world.must(*export).stdout
+        assert "nothing new" in world.must(*bring).stdout
 
 
 def follow(world):
     """Both ends go on with what appears; one that was killed goes on where it was."""
     export = ["export", "slime", world.url("trainer"), world.url("deltas"), "--work", world.root / "export"]
     bring = ["import", "slime", world.url("deltas"), world.url("back"), "--work", world.root / "import", "--base",
-             world.weights / "v0.safetensors"]
+             world.step(0)]
     with world.following(*export, end=signal.SIGKILL), world.following(*bring, end=signal.SIGKILL):
         wait_until(lambda: world.holds("back", 2), "version 2")
         world.publish(3)
@@ -131,20 +108,20 @@ def follow(world):
     world.publish(4)
     with world.following(*export), world.following(*bring):
         wait_until(lambda: world.holds("back", 4), "version 4")
-    world.run("fsck", world.url("back"))
+    world.must("fsck", world.url("back"))
     for version in range(LAST + 1):
         assert world.holds("back", version), f"version {version}"
 
 
-def main():
+def main(options, root):
     load_server()
     make_bucket()
-    with tempfile.TemporaryDirectory(prefix="deltawire-s3.") as folder:
-        world = World(Path(folder))
-        for scenario in (once, follow):
-            scenario(world)
-            print(f"{scenario.__name__}: ok", flush=True)
+    world = BucketWorld(options.binary, root, root / "weights")
+    world.simulate("100K", LAST, 0.02, seed=9)
+    for scenario in (once, follow):
+        scenario(world)
+        print(f"{scenario.__name__}: ok", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    run_test(main, __doc__)

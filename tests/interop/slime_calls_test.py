@@ -18,6 +18,8 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
@@ -30,6 +32,14 @@ def run(*words, code=0):
     result = subprocess.run([DELTAWIRE, *map(str, words)], capture_output=True, text=True, timeout=SECONDS)
     assert code is None or result.returncode == code, (words, result)
     return result
+
+
+def stopped(process):
+    """What it had to say, once it has ended as it was told to."""
+    process.send_signal(signal.SIGTERM)
+    said = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, said
+    return said
 
 
 def wait_until(what, *arguments):
@@ -113,6 +123,17 @@ class World:
         assert words in answer["message"], answer
 
 
+@contextmanager
+def listening(*options, follow=False):
+    """A world whose import listens, with the files of all versions at hand; it may have a replica that follows."""
+    with World() as w:
+        w.ready_files()
+        w.process = w.listen(*options)
+        if follow:
+            w.follow()
+        yield w
+
+
 class Engine:
     """What one engine was asked, and which version it serves."""
 
@@ -193,9 +214,7 @@ class Engine:
 
 
 def test_a_call_imports_and_waits_for_the_replica():
-    with World() as w:
-        w.ready_files()
-        w.listen()
+    with listening() as w:
         assert w.call("GET", "/health") == (200, {"status": "ok"})
         w.follow()
         for version in (0, 1, 2, 3, 3):
@@ -206,28 +225,16 @@ def test_a_call_imports_and_waits_for_the_replica():
 
 
 def test_all_ranks_ask_at_once():
-    with World() as w:
-        w.ready_files()
-        process = w.listen()
-        w.follow()
+    with listening(follow=True) as w:
         w.write(1)
-        answers = []
-        threads = [threading.Thread(target=lambda: answers.append(w.pull(1)[0])) for _ in range(16)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert answers == [200] * 16
-        process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
-        versions = [json.loads(line)["version"] for line in process.stdout]
+        with ThreadPoolExecutor(16) as pool:
+            assert [status for status, _ in pool.map(w.pull, [1] * 16)] == [200] * 16
+        versions = [json.loads(line)["version"] for line in stopped(w.process)[0].splitlines()]
         assert versions == [0, 1], versions  # imported once
 
 
 def test_a_call_waits_until_engines_serve_it():
-    with World() as w, Engine() as first, Engine() as second:
-        w.ready_files()
-        w.listen("--engine", first.url, "--engine", second.url + "/")
+    with Engine() as first, Engine() as second, listening("--engine", first.url, "--engine", second.url + "/") as w:
         w.write(1)
         asked = []
 
@@ -251,9 +258,7 @@ def test_a_call_waits_until_engines_serve_it():
 
 
 def test_a_call_ends_in_time():
-    with World() as w, Engine() as engine:
-        w.ready_files()
-        w.listen("--engine", engine.url, "--listen-timeout", "1")
+    with Engine() as engine, listening("--engine", engine.url, "--listen-timeout", "1") as w:
         # Another run under the same number is not it.
         engine.ready = lambda query: (200, {"run": "f" * 32, "version": 0, "manifest": query["manifest"]})
         wait_until(lambda: "serves version 0 of run ffffffff" in w.pull(0)[1]["message"])
@@ -261,10 +266,7 @@ def test_a_call_ends_in_time():
 
 
 def test_what_is_not_there_is_refused():
-    with World() as w:
-        w.ready_files()
-        w.listen()
-        w.follow()
+    with listening(follow=True) as w:
         w.refused(1, "not found", "holds no complete version 1; the chain is at version 0")
         w.write(1)
         (w.source / "weight_v000002").mkdir()  # no index
@@ -272,40 +274,28 @@ def test_what_is_not_there_is_refused():
         assert w.pull(1)[0] == 200
         w.refused(0, "conflict", "a run that began again needs a store of its own")
         w.refused(1, "invalid argument", "the import reads", source_dir=str(w.dir))
-        for field, value in [
-            ("target_version", -1),
-            ("target_version", "1"),
-            ("target_version", None),
-            ("source_dir", 3),
-            ("source_dir", "updates"),
-            ("local_checkpoint_dir", None),
-            ("local_checkpoint_dir", "/a\0b"),
-        ]:
-            w.refused(1, "invalid argument", field, **{field: value})
+        wrong = {"target_version": (-1, "1", None), "source_dir": (3, "updates"), "local_checkpoint_dir": (None, "/a\0b")}
+        for field, values in wrong.items():
+            for value in values:
+                w.refused(1, "invalid argument", field, **{field: value})
         for body in ("", "{", "[]", "null", "\x00"):
             assert w.call("POST", "/pull_weights", body)[0] == 400, body
-        assert w.call("POST", "/pull_weights", w.body(1), "text/plain")[0] == 400
-        assert w.call("POST", "/pull_weights", "x" * 70_000)[0] == 413
-        assert w.call("GET", "/pull_weights")[0] == 405
-        assert w.call("POST", "/health", "{}")[0] == 405
-        assert w.call("POST", "/other", "{}")[0] == 404
+        for status, *call in (
+            (400, "POST", "/pull_weights", w.body(1), "text/plain"), (413, "POST", "/pull_weights", "x" * 70_000),
+            (405, "GET", "/pull_weights"), (405, "POST", "/health", "{}"), (404, "POST", "/other", "{}")):
+            assert w.call(*call)[0] == status, call
         assert w.pull(1)[0] == 200
 
 
 def test_a_replica_that_does_not_follow():
-    with World() as w:
-        w.ready_files()
-        w.listen("--listen-timeout", "1")
+    with listening("--listen-timeout", "1") as w:
         wait_until(lambda: "deltawire follow STORE" in w.pull(0)[1]["message"])
         run("pull", w.trainer, w.local, "--version", "0", "-q")
         wait_until(lambda: "and the chain is of run" in w.pull(0)[1]["message"])  # a stale folder of another run
 
 
 def test_an_import_that_fails_says_so_and_goes_on():
-    with World() as w:
-        w.ready_files()
-        process = w.listen()
-        w.follow()
+    with listening(follow=True) as w:
         assert w.pull(0)[0] == 200
         w.write(1)
         part = next((w.source / "weight_v000001").glob("*.safetensors"))
@@ -315,7 +305,7 @@ def test_an_import_that_fails_says_so_and_goes_on():
         assert status == 400 and answer["code"] == "corruption" and part.name in answer["message"], answer
         part.write_bytes(good)
         assert w.pull(1)[0] == 200
-        assert process.poll() is None
+        assert w.process.poll() is None
 
 
 def test_a_failure_that_ends_the_import_answers_first():
@@ -334,9 +324,7 @@ def test_a_failure_that_ends_the_import_answers_first():
 
 
 def test_a_trainer_that_goes_away():
-    with World() as w, Engine() as engine:
-        w.ready_files()
-        process = w.listen("--engine", engine.url)
+    with Engine() as engine, listening("--engine", engine.url) as w:
         w.write(1)
         for _ in range(3):
             with socket.create_connection(("127.0.0.1", w.port), SECONDS) as raw:
@@ -348,13 +336,11 @@ def test_a_trainer_that_goes_away():
         assert json.loads(run("log", w.store, "--json").stdout)["head"] == 1
         engine.ready = lambda query: (200, {"run": query["run"], "version": 1, "manifest": query["manifest"]})
         assert w.pull(1)[0] == 200
-        assert process.poll() is None
+        assert w.process.poll() is None
 
 
 def test_calls_that_wait_hold_up_nobody():
-    with World() as w, Engine() as engine:
-        w.ready_files()
-        process = w.listen("--engine", engine.url)
+    with Engine() as engine, listening("--engine", engine.url) as w:
         answers = []
         threads = [threading.Thread(target=lambda: answers.append(w.pull(0))) for _ in range(30)]
         for thread in threads:
@@ -362,12 +348,12 @@ def test_calls_that_wait_hold_up_nobody():
         wait_until(lambda: len(answers) == 6)  # one more than 24 is too many
         assert {status for status, _ in answers} == {503}
         assert w.call("GET", "/health")[0] == 200
-        process.send_signal(signal.SIGTERM)  # who waits is answered
+        w.process.send_signal(signal.SIGTERM)  # who waits is answered
         for thread in threads:
             thread.join()
         assert sorted(status for status, _ in answers) == [400] * 24 + [503] * 6, answers
         assert {answer["code"] for status, answer in answers if status == 400} == {"cancelled"}, answers
-        assert process.wait(SECONDS) == 0
+        assert w.process.wait(SECONDS) == 0
 
 
 def test_an_address_that_is_taken():
@@ -400,9 +386,7 @@ def test_engines_are_told_in_slimes_order():
                 assert engine.models == [("/nvme/ckpt", version), "/nvme/ckpt"]
                 engine.calls.clear()
                 engine.models.clear()
-        process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
-        told = [line for line in map(json.loads, process.stdout) if "engines" in line]
+        told = [line for line in map(json.loads, stopped(process)[0].splitlines()) if "engines" in line]
         assert [[e["serving"] for e in line["engines"]] for line in told] == [[1, 1], [2, 2]], told
 
 
@@ -438,9 +422,7 @@ def test_an_engine_that_is_down_holds_up_nothing():
         assert process.poll() is None
         with Engine(int(down.url.rpartition(":")[2])) as back:
             wait_until(lambda: back.serving == "2" and not back.paused)  # it missed one
-        process.send_signal(signal.SIGTERM)
-        assert process.wait() == 0
-        errors = process.stderr.read()
+        errors = stopped(process)[1]
         assert "engine failed" in errors and down.url in errors, errors
 
 

@@ -1,7 +1,5 @@
 """A model as engines keep it: fused projections, slices of a tensor-parallel rank, stacks of experts, padded vocabulary."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

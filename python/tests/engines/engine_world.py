@@ -1,7 +1,5 @@
 """A trainer's store, a host's folder and a server on it, whose follower goes on step by step as a test tells it to."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

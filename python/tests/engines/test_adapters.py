@@ -1,7 +1,5 @@
 """LoRA adapters: what PEFT saves is what a replica holds, and what does not fit is refused before anything changes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -18,6 +16,7 @@ peft = pytest.importorskip("peft")
 transformers = pytest.importorskip("transformers")
 
 from safetensors.torch import load_file, save_file
+from torch_states import tokenizer
 
 import deltawire as dw
 from deltawire._internal.identity import Wanted
@@ -118,21 +117,19 @@ def test_one_of_several_adapters(model, tmp_path):
     same_as_saved(model, pulled(str(tmp_path / "store"), tmp_path / "local"), tmp_path, "other")
 
 
-def test_the_configuration_is_the_same_bytes_in_every_process(tmp_path):
-    program = (
-        "import peft, torch, sys; from deltawire.trainers.peft import Adapter\n"
-        "model = torch.nn.ModuleDict({f'm{i}': torch.nn.Linear(2, 2) for i in range(9)})\n"
-        "found = peft.get_peft_model(model, peft.LoraConfig(r=1, target_modules=[f'm{i}' for i in range(9)]))\n"
-        "adapter = Adapter(found); sys.stdout.write(adapter.config_file().read_text())"
-    )
-    texts = [
-        subprocess.run(
-            [sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
-        ).stdout
-        for seed in "12"
-    ]
-    assert texts[0] == texts[1]
-    assert "m8" in texts[0]
+class Falling(set):
+    """In the order that another process may have a set in."""
+
+    def __iter__(self):
+        return iter(sorted(super().__iter__(), reverse=True))
+
+
+def test_the_configuration_is_the_same_bytes_in_every_process(model):
+    modules, adapter, texts = ["q_proj", "k_proj", "v_proj", "o_proj"], Adapter(model), set()
+    for order in sorted, Falling:
+        model.peft_config["default"].target_modules = order(modules)
+        texts.add(adapter.config_file().read_text())
+    assert len(texts) == 1
 
 
 def test_a_changed_configuration_comes_with_its_version(model, tmp_path):
@@ -211,49 +208,28 @@ def test_an_anchor_has_the_name_too(model, tmp_path):
     assert (pulled(store, tmp_path / "local") / "adapter_model.safetensors").exists()
 
 
-def test_a_callback_publishes_the_adapter(tmp_path):
-    from deltawire.trainers.hf import PublishCallback
-
-    model, store = with_lora(), str(tmp_path / "store")
-    data = [{"input_ids": [1, 2, 3, 4], "labels": [1, 2, 3, 4]}] * 8
-    arguments = transformers.TrainingArguments(
-        str(tmp_path / "out"), max_steps=3, learning_rate=1e-2, report_to=[], save_strategy="no", use_cpu=True
-    )
-    callback = PublishCallback(store, adapter=True)
-    transformers.Trainer(model, arguments, train_dataset=data, callbacks=[callback]).train()
-    assert callback.version.number == 3
-    same_as_saved(model, pulled(store, tmp_path / "local"), tmp_path)
-    with pytest.raises(dw.InvalidArgument, match="`adapter` or `tensors`"):
-        PublishCallback(store, adapter=True, tensors=lambda model: {})
-
-
 def test_trl_with_a_peft_config(tmp_path):
     trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
     from deltawire.trainers.hf import PublishCallback
 
-    store, tokenizer = str(tmp_path / "store"), word_tokenizer()
+    store = str(tmp_path / "store")
+    callback = PublishCallback(store, adapter=True)
     arguments = trl.SFTConfig(
         str(tmp_path / "out"), max_steps=2, learning_rate=1e-2, report_to=[], save_strategy="no", use_cpu=True, bf16=False
     )
     trainer = trl.SFTTrainer(
         tiny(),
         arguments,
-        train_dataset=datasets.Dataset.from_list([{"text": "a b c d e"}] * 8),
-        processing_class=tokenizer,
+        train_dataset=datasets.Dataset.from_list([{"text": "w3 w4 w5 w6 w7"}] * 8),
+        processing_class=tokenizer(),
         peft_config=peft.LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM"),
-        callbacks=[PublishCallback(store, adapter=True)],
+        callbacks=[callback],
     )
     trainer.train()
+    assert callback.version.number == 2
     same_as_saved(trainer.model, pulled(store, tmp_path / "local"), tmp_path)
-
-
-def word_tokenizer():
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = {word: number for number, word in enumerate(["<pad>", "<s>", "</s>", *"abcdefgh"])}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<pad>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<s>", eos_token="</s>")
+    with pytest.raises(dw.InvalidArgument, match="`adapter` or `tensors`"):
+        PublishCallback(store, adapter=True, tensors=lambda model: {})
 
 
 # ---- on the way to an engine

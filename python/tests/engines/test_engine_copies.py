@@ -1,7 +1,5 @@
 """Copies of weights that an engine keeps outside its parameters: they follow, are proven, and nothing else is written to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What once went wrong with workers of engines."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor

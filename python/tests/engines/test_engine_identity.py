@@ -1,7 +1,5 @@
 """What an engine says that it serves is what it serves: of which run, proven or not, ready or not, and on all workers."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import threading

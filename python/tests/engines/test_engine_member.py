@@ -1,7 +1,5 @@
 """One worker process of an engine: answers instead of exceptions, and workers that do not leave each other waiting."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 from contextlib import closing

@@ -1,7 +1,5 @@
 """A server after something went wrong: it goes back together, heals by itself, and is not ready before that is true."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import threading

@@ -1,7 +1,5 @@
 """Hosts of engines that get versions straight from a publisher."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Listed elements of live arrays, exchanged with staged values and back."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from typing import Any

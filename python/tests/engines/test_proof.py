@@ -1,7 +1,5 @@
 """Sums of shards: what processes hold together, and whether it is a version."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`deltawire.engines.vllm.patches` without vLLM; tests/engines/test_vllm_patches.py has its real classes and loader."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

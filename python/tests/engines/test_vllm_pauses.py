@@ -1,7 +1,5 @@
 """`deltawire.engines.vllm` beside others that pause, update and label the same engine, without vLLM."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from types import ModuleType, SimpleNamespace

@@ -1,7 +1,5 @@
 """One rank of the sharded trainers of test_quantize_ranks.py: torchrun ... quantised_ranks_worker.py FOLDER CASE..."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any

@@ -1,12 +1,12 @@
 """Quantised versions: what a BF16 trainer publishes is what a quantised checkpoint holds."""
 
-from __future__ import annotations
-
+import io
 import json
-import subprocess
-import sys
+import resource
 import warnings
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +14,10 @@ import pytest
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
 
-from rank_threads import thread_ranks
+from rank_processes import thread_ranks
 
 import deltawire as dw
+from deltawire.__main__ import quantize as quantize_command
 from deltawire.quantize import FORMATS, quantize
 from deltawire.quantize.files import quantize_checkpoint
 from deltawire.quantize.quantizer import quantizer_of
@@ -301,10 +302,7 @@ def test_int4_has_the_shapes_dtype_of_the_checkpoint(tmp_path: Path) -> None:
     [
         (lambda state: state.pop("model.norm.weight"), "has no such tensor"),
         (lambda state: state.update({"model.norm.weight": torch.ones(8)}), r"is \[256\], and in .* \[8\]"),
-        (
-            lambda state: state.update({"model.layers.0.mlp.up_proj.weight_scale_inv": torch.ones(3, 2).bfloat16()}),
-            "is BF16",
-        ),
+        (lambda state: state.update({"model.layers.0.mlp.up_proj.weight_scale_inv": torch.ones(3, 2).bfloat16()}), "is BF16"),
     ],
 )
 def test_a_checkpoint_that_lacks_something_is_refused_by_name(tmp_path: Path, spoil: Any, words: str) -> None:
@@ -395,10 +393,14 @@ def test_arrays_that_torch_cannot_have_are_named() -> None:
             dw.Publisher("memory:no-array", {"a.up_proj.weight": value}, quantize="fp8-block").publish()
 
 
-def command(*arguments: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "deltawire", "quantize", *map(str, arguments)], capture_output=True, text=True, check=False
-    )
+def command(*arguments: Any) -> SimpleNamespace:
+    """`deltawire quantize`, in this process."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as errors:
+        try:
+            status = quantize_command([*map(str, arguments)])
+        except SystemExit as end:  # argparse's
+            status = end.code
+    return SimpleNamespace(returncode=status, stdout=out.getvalue(), stderr=errors.getvalue())
 
 
 def test_the_command_writes_a_checkpoint_that_is_its_own_like(tmp_path: Path) -> None:
@@ -523,11 +525,12 @@ def test_a_seed_that_cannot_be_compared_is_published_with_a_warning(tmp_path: Pa
 
 def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path) -> None:
     plain = save(tmp_path / "plain", model())
-    limited = "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
-    limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); "
-    limited += "from deltawire.__main__ import quantize; sys.exit(quantize(sys.argv[1:]))"
-    run = [sys.executable, "-c", limited, str(plain), str(tmp_path / "out"), "--format", "fp8-block"]
-    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # Python ignores the signal
+    try:
+        done = command(plain, tmp_path / "out", "--format", "fp8-block")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert done.returncode == dw.IoError.exit_status, done.stderr
     assert done.stderr.startswith(f"error: i/o error: {tmp_path}: cannot be written to: ")
     assert [path.name for path in tmp_path.iterdir()] == ["plain"]

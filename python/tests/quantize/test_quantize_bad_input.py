@@ -1,7 +1,5 @@
 """Bad input of every format: a defined result, the reference library's where it has one, or a refusal that names the tensor."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Formats: bit for bit what the field's own libraries make of the same weights (scripts/quantised-references), and bad input."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

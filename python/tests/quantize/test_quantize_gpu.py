@@ -1,7 +1,5 @@
 """Groups of weights on a GPU: the kernels' codes and scales are those of torch on a CPU, whatever the weights are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Hysteresis: scales stay while the ones that are needed are near, and a restarted publisher makes the same bytes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Quantised tensors are made as a publisher reads them; what cannot be quantised is refused before anything is committed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import weakref

@@ -1,7 +1,5 @@
 """Scales of what several ranks hold: torchrun on the CPU. quantised_ranks_worker.py has the cases."""
 
-from __future__ import annotations
-
 import pytest
 from rank_processes import torchrun
 

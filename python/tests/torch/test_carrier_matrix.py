@@ -1,7 +1,5 @@
 """The same training steps by every way: whole versions and deltas, over gloo, TCP, a folder, S3: what comes is the same."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Ranks of a sharded trainer as processes of a gloo group: what one of them does wrong, or does no more, all hear of."""
 
-from __future__ import annotations
-
 import os
 import signal
 from datetime import timedelta
@@ -28,10 +26,7 @@ def held(rank: int, step: int) -> list[tuple[str, Any]]:
     """Rows of one tensor, and another one whole on each rank."""
     rows = torch.arange(4 * 8, dtype=torch.float32).reshape(4, 8) + 100 * rank
     rows[0, step % 8] += 1000 * step
-    return [
-        ("rows", dw.Tensor(rows, shape=(4 * SIZE, 8), offset=(4 * rank, 0))),
-        (f"own.{rank}", torch.full((5,), float(step))),
-    ]
+    return [("rows", dw.Tensor(rows, shape=(4 * SIZE, 8), offset=(4 * rank, 0))), (f"own.{rank}", torch.full((5,), float(step)))]
 
 
 def expect(store: Path, version: int, step: int) -> None:

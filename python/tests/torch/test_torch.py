@@ -1,7 +1,5 @@
 """Torch tensors wherever arrays are."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Process groups of torch as carriers: real processes, gloo on the CPU."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Torch modules, state dicts and pairs: what is published of them, under which names, and as what."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whatever the net, its dtypes, its optimizer and its steps: replicas equal their trainer, bit for bit."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sharded trainers, without a gather: torchrun on the CPU, several cases in each run. ranks_worker.py has them."""
 
-from __future__ import annotations
-
 import pytest
 from rank_processes import torchrun
 
@@ -10,12 +8,11 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
 PLACEMENTS = ["any_placement", "replica_of_any_placement", "proof_of_any_placement", "proof_of_what_ranks_published"]
-BOTH = ["resume", "fsdp", *PLACEMENTS, "failure_in_the_store"]
+BOTH = ["resume", "fsdp", *PLACEMENTS, "replicas_of_shards", "failure_in_the_store"]
 MODELS = ["fsdp_as_bfloat16", "fsdp_by_columns", "tensor_parallel", "tracked", "quantised", "guide"]
-REPLICAS = ["replica_of_fsdp", "replica_of_tensor_parallel"]
 REFUSALS = ["partial_sums_are_refused", "shards_need_all_ranks"]
-MESHES = ["hsdp", "fsdp_and_tensor_parallel", "replica_of_meshes"]
-CASES = {2: [*BOTH, *MODELS, *REPLICAS, *REFUSALS], 4: [*BOTH, *MESHES]}
+MESHES = ["hsdp", "fsdp_and_tensor_parallel"]
+CASES = {2: [*BOTH, *MODELS, *REFUSALS], 4: [*BOTH, *MESHES]}
 
 
 @pytest.fixture(scope="module")

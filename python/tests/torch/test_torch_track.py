@@ -1,7 +1,5 @@
 """What an optimizer did not touch is not read, and nothing that anybody wrote is missed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hugging Face trainers: what replicas hold is what `save_pretrained` would have saved, bit for bit."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os
@@ -20,6 +18,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", minversion="5.0")
 safe_open = pytest.importorskip("safetensors").safe_open
+
+from torch_states import tokenizer
 
 import deltawire as dw
 from deltawire.trainers.hf import PublishCallback, checkpoint_tensors
@@ -46,17 +46,6 @@ def no_thread_left() -> Iterator[None]:
 def tiny(kind: str) -> Any:
     torch.manual_seed(1)
     return transformers.AutoModelForCausalLM.from_config(MODELS[kind])
-
-
-def tokenizer() -> Any:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    words = {"<pad>": 0, "<eos>": 1, "<unk>": 2} | {f"w{number}": number for number in range(3, 64)}
-    made = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left"
-    )
 
 
 def arguments(folder: Path, **more: Any) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """`deltawire.trainers.trl.WeightTransfer` as TRL calls it, against stores; tests/engines has it with a real server."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import threading
@@ -30,6 +28,14 @@ def sync(transfer: WeightTransfer, pairs: Any) -> None:
     transfer.pause()
     transfer.send_weights(iter(pairs.items()))
     transfer.resume()
+
+
+def synced(store: Any, pairs: Any, **options: Any) -> WeightTransfer:
+    """One that has sent these and ended; it goes on with its next sync."""
+    transfer = WeightTransfer(store, **options)
+    sync(transfer, pairs)
+    transfer.destroy()
+    return transfer
 
 
 def held(store: Any, version: int) -> dict[str, Any]:
@@ -102,9 +108,7 @@ def test_parameters_are_taken_as_they_are(store: str) -> None:
 
 def test_captured_returns_before_the_upload_and_keeps_what_was_captured() -> None:
     store, model = Gate(), weights()
-    transfer = WeightTransfer(store, wait="captured")
-    sync(transfer, model)
-    transfer.destroy()
+    transfer = synced(store, model, wait="captured")
     store.open.clear()
     before = model["layers.0.weight"].clone()
     before[0, 0] = 7
@@ -121,9 +125,7 @@ def test_captured_returns_before_the_upload_and_keeps_what_was_captured() -> Non
 
 def test_what_went_wrong_behind_a_step_is_raised_by_the_next_sync_and_nothing_is_lost() -> None:
     store, model = Gate(), weights()
-    transfer = WeightTransfer(store, wait="captured")
-    sync(transfer, model)
-    transfer.destroy()
+    transfer = synced(store, model, wait="captured")
     store.broken = True
     model["layers.0.weight"][0, 0] = 7
     sync(transfer, model)
@@ -149,9 +151,7 @@ def test_the_end_of_the_training_raises_what_nobody_has_heard_of() -> None:
 
 def test_a_store_that_hangs_is_an_error_in_time() -> None:
     store, model = Gate(), weights()
-    seeded = WeightTransfer(store)
-    sync(seeded, model)
-    seeded.destroy()
+    synced(store, model)
     transfer = WeightTransfer(store, timeout=2)
     transfer.init_weight_transfer()
     store.open.clear()
@@ -188,9 +188,7 @@ def test_another_run_is_refused(store: str) -> None:
     missing = WeightTransfer(store, run="a" * 32)
     with pytest.raises(dw.NotFound, match="is the store mounted"):
         missing.init_weight_transfer()
-    seeded = WeightTransfer(store)
-    sync(seeded, weights())
-    seeded.destroy()
+    synced(store, weights())
     other = WeightTransfer(store, run="a" * 32)
     with pytest.raises(dw.BaseMismatch, match="holds run"):
         other.init_weight_transfer()
@@ -198,10 +196,8 @@ def test_another_run_is_refused(store: str) -> None:
 
 
 def test_what_engines_could_not_serve_is_refused_before_anything_is_written(store: str) -> None:
-    transfer = WeightTransfer(store, dtype="bfloat16")
-    sync(transfer, weights())
-    transfer.destroy()
     model = weights()
+    synced(store, model, dtype="bfloat16")
     cases = [
         (WeightTransfer(store), model, "published as F32, and is BF16"),
         (WeightTransfer(store, dtype="bfloat16"), model | {"other": torch.zeros(2)}, "no such name"),
@@ -251,16 +247,12 @@ def test_a_checkpoint_seeds_the_store_and_gives_what_is_frozen(store: str, dtype
 
 
 def test_names_of_the_trainer_are_turned_into_those_of_checkpoints(store: str) -> None:
-    plain = WeightTransfer(store)
-    sync(plain, {"a.weight": torch.zeros(2), "b.weight": torch.ones(2)})
-    plain.destroy()
-    renamed = WeightTransfer(store, select=dw.Select(exclude="rope", rename=lambda name: name.removeprefix("model.")))
-    sync(renamed, {"model.a.weight": torch.zeros(2), "model.b.weight": torch.ones(2), "rope": torch.zeros(9)})
-    renamed.destroy()
+    synced(store, {"a.weight": torch.zeros(2), "b.weight": torch.ones(2)})
+    select = dw.Select(exclude="rope", rename=lambda name: name.removeprefix("model."))
+    synced(store, {"model.a.weight": torch.zeros(2), "model.b.weight": torch.ones(2), "rope": torch.zeros(9)}, select=select)
     assert dw.Chain(store).head == 0  # nothing has changed
-    split = WeightTransfer(store, tensors=lambda pairs: zip(("a.weight", "b.weight"), dict(pairs)["fused"], strict=True))
-    sync(split, {"fused": torch.tensor([[0.0, 0.0], [1.0, 2.0]])})
-    split.destroy()
+    split = {"tensors": lambda pairs: zip(("a.weight", "b.weight"), dict(pairs)["fused"], strict=True)}
+    synced(store, {"fused": torch.tensor([[0.0, 0.0], [1.0, 2.0]])}, **split)
     assert dw.Chain(store)[1].num_changed == 1
 
 

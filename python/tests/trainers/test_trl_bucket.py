@@ -1,7 +1,5 @@
 """TRL's flow in its own files, against servers that read them as its pull requests do: written here from its format alone."""
 
-from __future__ import annotations
-
 import json
 import struct
 import threading

@@ -1,7 +1,5 @@
 """`deltawire.trainers.trl.WeightTransfer` waits for servers: what `/deltawire/ready` of each may say."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`deltawire.trainers.verl` under verl's own base class, registry and worker; skipped without verl (`scripts/venv DIR verl`)."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import inspect
@@ -225,11 +223,7 @@ def test_many_workers_of_a_host_share_a_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
-        ({"yields": "some"}, "must be one of all, changed"),
-        ({"timeout": 0}, "more than 0"),
-        ({"local": ""}, "needs `local`"),
-    ],
+    [({"yields": "some"}, "must be one of all, changed"), ({"timeout": 0}, "more than 0"), ({"local": ""}, "needs `local`")],
 )
 def test_options_that_make_no_sense(options: dict[str, Any], words: str, tmp_path: Path) -> None:
     importlib.import_module("deltawire.trainers.verl")
