@@ -148,7 +148,7 @@ struct GcReport {
   uint64_t num_waiting = 0;                     // objects of all `waiting`
   uint64_t num_forgotten = 0;                   // heartbeats a month old, removed
   uint64_t num_temporaries = 0;    // files that killed writers left, a day old, removed
-  std::vector<std::string> notes;  // what was odd, for people
+  std::vector<std::string> notes;  // unusual findings, for people
 };
 
 // What fsck_chain() of deltawire/maintain.h has found.
@@ -163,7 +163,7 @@ struct FsckReport {
 
   // Damage: something that was published cannot be had as it was, or lies about itself.
   std::vector<std::string> problems;
-  // Odd, but nothing is lost: orphans, a wrong hint, objects of strangers, a pin of nothing.
+  // Nothing is lost: orphans, a wrong hint, objects of strangers, a pin of nothing.
   std::vector<std::string> warnings;
 
   bool sound() const { return problems.empty(); }

@@ -117,7 +117,7 @@ Result<std::optional<ExportedVersion>> Exporter::Impl::next() {
   return std::optional(std::move(exported));
 }
 
-// That the newest version there is the chain's. Before the target is blamed, the model in the work
+// That the newest version there is the chain's. Before the target is refused, the model in the work
 // folder, which may be damaged, is made anew.
 Status Exporter::Impl::check_last() {
   DW_ASSIGN_OR_RETURN(const auto last, dialect.open(*target, wanted - 1));

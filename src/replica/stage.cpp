@@ -123,7 +123,7 @@ Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadP
                          .after;
   if (got != target) {
     DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
-    // What lies between slabs has no digest of its own to blame.
+    // What lies between slabs has no digest of its own that could fail.
     return first.box.whole()
                ? not_the_target(*slabs[0].item, target, got)
                : base_mismatch(job.place +
