@@ -17,17 +17,13 @@
 namespace deltawire {
 namespace {
 
-bool same_form(const TensorView& a, const TensorView& b) {
-  return a.dtype == b.dtype && a.shape == b.shape;
-}
-
 std::vector<EncodeItem> pair_up(std::span<const TensorView> old_state,
                                 std::span<const TensorView> new_state) {
   std::vector<EncodeItem> items;
   for (const TensorView& tensor : new_state) {
     const TensorView* before = find_tensor(old_state, tensor.name);
     EncodeItem item;
-    item.change = {tensor.name, tensor.dtype, tensor.shape, {}, {}, tensor.bytes};
+    item.change = {tensor, {}, {}, tensor.bytes};
     item.comparable = before != nullptr && same_form(*before, tensor);
     if (item.comparable) item.change.old_bytes = before->bytes;
     items.push_back(std::move(item));
@@ -41,8 +37,7 @@ void add_unpaired(std::span<const TensorView> old_state, std::span<const TensorV
   for (const TensorView& tensor : old_state) {
     const TensorView* after = find_tensor(new_state, tensor.name);
     if (after != nullptr && same_form(*after, tensor)) continue;
-    base->push_back(
-        {tensor.name, tensor.dtype, tensor.shape, digest_of(DigestKind::kSum128, tensor.bytes)});
+    base->push_back({tensor, digest_of(DigestKind::kSum128, tensor.bytes)});
     if (after == nullptr) removed->push_back(tensor.name);
   }
 }
