@@ -3,7 +3,7 @@ JOBS    ?= $(shell nproc)
 SECONDS ?= 60
 MINUTES ?= 60
 # Tests wait for disks and servers half of their time.
-CTEST   ?= scripts/with-tmpdir ctest -j$(shell expr $(JOBS) \* 3 / 2)
+CTEST   ?= scripts/with-tmpdir ctest -j$(shell expr $(JOBS) \* 2)
 PASS    ?=
 # GPU kernels: AUTO where a GPU is, ON, ALL (architectures), OFF; see docs/gpu.md.
 CUDA    ?= AUTO

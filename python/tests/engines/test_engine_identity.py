@@ -66,8 +66,7 @@ def test_moving_the_folder_away_follows_the_other_run(world, tmp_path):
     wanted = dw.Chain(world.chain.store)[1].identity
     world.server.serve(wanted)
     assert_same(world.engines[0], loaded(changed(checkpoint(), seed=101)))
-    world.server.go_on()
-    assert world.server.ready(version=1, run=wanted.run, manifest=wanted.manifest)[0] == 200
+    world.server.go_on_until(200, version=1, run=wanted.run, manifest=wanted.manifest)
 
 
 @pytest.mark.parametrize("verify", ["all", "off"])
