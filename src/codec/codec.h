@@ -30,6 +30,8 @@ struct Layout {
   uint8_t width = 1;  // bytes per element: 1, 2, 4 or 8
   uint8_t key_shift = 0;
   uint8_t key_mask = 0xff;
+  // An array that consists of matrices, row-major and one after the other; 0: of elements in order.
+  uint32_t rows = 0, columns = 0;
 };
 
 // Absolute changes: positions strictly ascending, values packed in the array's own width.

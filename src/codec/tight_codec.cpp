@@ -1,17 +1,16 @@
 // `tight`: positions coded inside classes of the old exponent, values as steps given the old
 // exponent. docs/format.md has the layout; this file puts the blocks of an array together.
 #include <algorithm>
-#include <bit>
+#include <array>
+#include <functional>
 #include <memory>
-#include <numeric>
+#include <utility>
 
 #include "base/guard.h"
 #include "base/mapping.h"
-#include "codec/changes.h"
 #include "codec/checks.h"
 #include "codec/codec.h"
 #include "codec/elements.h"
-#include "codec/leb128.h"
 #include "codec/tight_encode.h"
 #include "codec/tight_payload.h"
 #include "codec/tight_sample.h"
@@ -32,15 +31,18 @@ class Encoder {
         pool_(pool),
         hashers_(hashers),
         changing_(changing),
-        n_(old_bytes.size() / sizeof(T)) {}
+        n_(old_bytes.size() / sizeof(T)),
+        shape_(choose_tiles(layout, n_)),
+        tiling_(shape_, layout, n_) {}
 
   Result<Encoded> run() {
     const KeyStats keys = sample_keys(layout_, old_, new_, changing_.any());
     DW_ASSIGN_OR_RETURN(Encoded best, encode_fitted(keys));
     hashers_ = {};  // they have seen it all
     // Where tables could cost more than they save, the model without any gets its chance.
-    if (num_blocks() == 1 && best.num_changed != 0 && best.num_changed < kSmall) {
-      DW_ASSIGN_OR_RETURN(Encoded plain, encode_law(keys, {}));
+    if (tiling_.size() == 1 && best.num_changed != 0 && best.num_changed < kSmall) {
+      sampled_.clear();
+      DW_ASSIGN_OR_RETURN(Encoded plain, encode_law(keys));
       if (plain.payload.size() < best.payload.size()) return plain;
     }
     return best;
@@ -49,120 +51,149 @@ class Encoder {
  private:
   static constexpr uint64_t kSmall = 4096;
 
-  size_t num_blocks() const { return num_blocks_of(n_, kBlockLog2); }
-  size_t block_start(size_t block) const { return block << kBlockLog2; }
-  size_t block_size(size_t block) const {
-    return std::min(size_t{1} << kBlockLog2, n_ - block_start(block));
-  }
-
-  void collect(const KeySplit& split, size_t block, BlockChanges<T>* out) const {
-    const size_t at = block_start(block) * sizeof(T), size = block_size(block) * sizeof(T);
-    Bytes before = old_.subspan(at, size), after = new_.subspan(at, size);
-    if (changing_.any()) {
-      BlockCopies& copies = thread_scratch<BlockCopies>();
-      if (changing_.old_bytes) before = copy_of(before, &copies.old_bytes);
-      if (changing_.new_bytes) after = copy_of(after, &copies.new_bytes);
-      hash_copies(before, after, at);
-    }
-    encode_ops<T>().collect(split, before.data(), after.data(), block_size(block),
-                            &thread_scratch<CollectScratch>(), out);
-  }
-
-  struct BlockCopies {
+  struct Copies {
     std::vector<uint8_t> old_bytes, new_bytes;
   };
-  static Bytes copy_of(Bytes bytes, std::vector<uint8_t>* to) {
-    if (to->size() < bytes.size()) to->resize(bytes.size());
-    copy_out(bytes.data(), to->data(), bytes.size());
-    return {to->data(), bytes.size()};
-  }
-  // Now or never: what is there later may be something else.
-  void hash_copies(Bytes before, Bytes after, size_t at) const {
-    if (hashers_.old_bytes != nullptr) hashers_.old_bytes->update_at(before, at);
-    if (hashers_.new_bytes != nullptr) hashers_.new_bytes->update_at(after, at);
-    if (changing_.old_sums != nullptr) changing_.old_sums->add(before, changing_.begin + at);
-    if (changing_.new_sums != nullptr) changing_.new_sums->add(after, changing_.begin + at);
+
+  // The rows of a stripe: where they are, or a copy.
+  ScanRows rows_of(Bytes array, bool copied, const Stripe& stripe,
+                   std::vector<uint8_t>* copy) const {
+    const size_t stride = tiling_.stride() * sizeof(T),
+                 row_bytes = stripe.shape.columns * sizeof(T);
+    const uint8_t* const data = array.data() + stripe.begin * sizeof(T);
+    if (!copied) return {data, ptrdiff_t(stride)};
+    if (copy->size() < stripe.shape.rows * row_bytes) copy->resize(stripe.shape.rows * row_bytes);
+    for (size_t row = 0; row < stripe.shape.rows; ++row) {
+      copy_out(data + row * stride, copy->data() + row * row_bytes, row_bytes);
+    }
+    return {copy->data(), ptrdiff_t(row_bytes)};
   }
 
-  // A block that has just been scanned is still in cache.
-  void update_hashers(size_t block) const {
-    if (changing_.any()) return;  // done
-    const size_t at = block_start(block) * sizeof(T), size = block_size(block) * sizeof(T);
-    if (hashers_.old_bytes != nullptr) hashers_.old_bytes->update_at(old_.subspan(at, size), at);
-    if (hashers_.new_bytes != nullptr) hashers_.new_bytes->update_at(new_.subspan(at, size), at);
+  // While they are in cache; copies now or never: what is there later may be something else.
+  void hash(const ScanRows& rows, const Stripe& stripe, Hasher* hasher, SharedSums* sums) const {
+    if (hasher == nullptr && sums == nullptr) return;
+    for_each_piece(tiling_, stripe, [&](size_t row, size_t begin, size_t count) {
+      const Bytes bytes(static_cast<const uint8_t*>(rows.data) + ptrdiff_t(row) * rows.stride,
+                        count * sizeof(T));
+      if (hasher != nullptr) hasher->update_at(bytes, begin * sizeof(T));
+      if (sums != nullptr) sums->add(bytes, changing_.begin + begin * sizeof(T));
+    });
   }
 
-  // A few evenly spaced blocks are collected first, the tables fitted to them, then all are coded.
+  Prefetcher prefetcher(const Stripe& stripe) const {
+    if (changing_.any()) return {};
+    const size_t at = stripe.begin * sizeof(T);
+    const bool tiled = tiling_.tiled();
+    return Prefetcher(old_.data() + at, tiled ? stripe.left : 1,
+                      (tiled ? stripe.shape.columns : stripe.left) * sizeof(T),
+                      tiling_.stride() * sizeof(T), new_.data() + at);
+  }
+
+  // Tiles that have been collected, to be coded while others are.
+  struct Pending {
+    std::vector<std::pair<size_t, const BlockChanges<T>*>> tiles;
+    std::function<void(size_t tile, const BlockChanges<T>&, Prefetcher*)> code;
+  };
+
+  // The changes of all tiles of a group, to out[0] and so on; meanwhile `pending` is coded.
+  void collect(const KeySplit& split, TileGroup group, BlockChanges<T>* out,
+               Pending* pending) const {
+    for (size_t i = 0; i < group.count; ++i) out[i].clear();
+    Copies& copies = thread_scratch<Copies>();
+    // Short ones: changes are picked up while their weights are in cache.
+    const Stripes stripes(tiling_, group, kSegmentStrips / 4);
+    Spread spread(pending == nullptr ? 0 : pending->tiles.size(), stripes.size());
+    for (size_t i = 0; i < stripes.size(); ++i) {
+      const Stripe stripe = stripes[i];
+      for (Prefetcher ahead = prefetcher(stripe); spread.due(i);) {
+        const auto& [tile, changes] = pending->tiles[spread.next_unit()];
+        pending->code(tile, *changes, &ahead);
+      }
+      const ScanRows before = rows_of(old_, changing_.old_bytes, stripe, &copies.old_bytes);
+      const ScanRows after = rows_of(new_, changing_.new_bytes, stripe, &copies.new_bytes);
+      hash(before, stripe, hashers_.old_bytes, changing_.old_sums);
+      hash(after, stripe, hashers_.new_bytes, changing_.new_sums);
+      encode_ops<T>().collect(split, before, after, stripe.shape, &thread_scratch<CollectScratch>(),
+                              out);
+    }
+    Prefetcher none;
+    while (spread.due(stripes.size())) {
+      const auto& [tile, changes] = pending->tiles[spread.next_unit()];
+      pending->code(tile, *changes, &none);
+    }
+    if (pending != nullptr) pending->tiles.clear();
+  }
+
+  // A few evenly spaced tiles are collected first, the tables fitted to them, then all are coded.
   Result<Encoded> encode_fitted(const KeyStats& keys) {
     const KeySplit split(fit_split(keys, layout_, n_));
-    const std::vector<size_t> blocks = sampled_blocks(n_);
-    const size_t num_sampled = blocks.size();
-    std::vector<BlockChanges<T>> sampled(num_sampled);
+    sampled_ = sampled_blocks(tiling_.size(), tiling_.tiled());
+    std::vector<BlockChanges<T>> sampled(sampled_.size());
     DW_RETURN_IF_ERROR(
-        parallel_try("encoding", pool_, num_sampled, [&](size_t i, unsigned) -> Status {
-          collect(split, blocks[i], &sampled[i]);
+        parallel_try("encoding", pool_, sampled_.size(), [&](size_t i, unsigned) -> Status {
+          collect(split, {sampled_[i], 1}, &sampled[i], nullptr);
           return {};
         }));
     ClassStats classes;
     const auto values = std::make_unique<ValueStats>();
     uint64_t total = 0;
-    for (size_t i = 0; i < num_sampled; ++i) {
+    for (size_t i = 0; i < sampled.size(); ++i) {
       for (size_t c = 0; c < kMaxClasses; ++c) {
         classes.population[c] += sampled[i].population[c];
         classes.changed[c] += sampled[i].count[c];
       }
-      classes.num_elements += block_size(blocks[i]);
+      classes.num_elements += tiling_[sampled_[i]].size();
       encode_ops<T>().count_values(sampled[i], split.split, values.get());
       total += sampled[i].total;
     }
-    if (total == 0) return encode_law(keys, blocks);
-
-    const auto coder = std::make_unique<Coder>();
-    coder->build(fit_model(split.split, classes, *values, layout_, n_), layout_.width);
-    return encode_blocks(*coder, [&](size_t block, BlockChanges<T>* own) -> const BlockChanges<T>& {
-      for (size_t i = 0; i < num_sampled; ++i) {
-        if (blocks[i] == block) return sampled[i];
-      }
-      collect(split, block, own);
-      return *own;
-    });
+    if (total == 0) return encode_law(keys);
+    return encode_blocks(fit_model(split.split, classes, *values, layout_, n_), sampled);
   }
 
-  // `unchanged`: blocks that need not be looked at again.
-  Result<Encoded> encode_law(const KeyStats& keys, const std::vector<size_t>& unchanged) {
-    const auto coder = std::make_unique<Coder>();
-    coder->build(fit_law(keys, layout_, n_), layout_.width);
-    const KeySplit split(coder->model.split);
-    static const BlockChanges<T> kNone;
-    return encode_blocks(*coder, [&](size_t block, BlockChanges<T>* own) -> const BlockChanges<T>& {
-      if (std::find(unchanged.begin(), unchanged.end(), block) != unchanged.end()) return kNone;
-      collect(split, block, own);
-      return *own;
-    });
+  // Tiles that were sampled without finding a change need not be looked at again.
+  Result<Encoded> encode_law(const KeyStats& keys) {
+    return encode_blocks(fit_law(keys, layout_, n_), std::vector<BlockChanges<T>>(sampled_.size()));
   }
 
-  template <class ChangesOf>
-  Result<Encoded> encode_blocks(const Coder& coder, const ChangesOf& changes_of) {
-    std::vector<std::vector<uint8_t>> blocks(num_blocks());
-    std::vector<uint32_t> changed(num_blocks());
-    const BlockRanges ranges(num_blocks(), pool_);
+  // `sampled`: what is known of the tiles `sampled_` already.
+  Result<Encoded> encode_blocks(Model model, const std::vector<BlockChanges<T>>& sampled) {
+    model.tiles = shape_;
+    const auto coder = std::make_unique<Coder>();
+    coder->build(model, layout_.width);
+    const KeySplit split(model.split);
+    std::vector<std::vector<uint8_t>> blocks(tiling_.size());
+    std::vector<uint32_t> changed(tiling_.size());
+    const TileGroups groups(tiling_, pool_);
     DW_RETURN_IF_ERROR(
-        parallel_try("encoding", pool_, ranges.count, [&](size_t range, unsigned) -> Status {
-          const size_t end = std::min(ranges.num_blocks, (range + 1) * ranges.length);
-          const size_t end_byte = (block_start(end - 1) + block_size(end - 1)) * sizeof(T);
-          for (size_t block = range * ranges.length; block < end; ++block) {
-            const BlockChanges<T>& changes = changes_of(block, &thread_scratch<BlockChanges<T>>());
-            update_hashers(block);
-            const size_t next_byte = (block_start(block) + block_size(block)) * sizeof(T);
-            Prefetcher ahead;
-            if (!changing_.any()) {
-              ahead = Prefetcher(old_.data() + next_byte, old_.data() + end_byte,
-                                 new_.data() + next_byte);
+        parallel_try("encoding", pool_, groups.num_runs(), [&](size_t run, unsigned) -> Status {
+          Pending pending;
+          pending.code = [&](size_t tile, const BlockChanges<T>& changes, Prefetcher* ahead) {
+            encode_ops<T>().code(*coder, changes, tiling_[tile].size(), ahead,
+                                 &thread_scratch<CodeScratch>(), &blocks[tile]);
+            changed[tile] = changes.total;
+          };
+          // Two: what has been collected is coded while the next group is.
+          auto& own = thread_scratch<std::array<std::array<BlockChanges<T>, kMaxScanTiles>, 2>>();
+          size_t turn = 0;
+          for (size_t i = groups.begin(run); i < groups.end(run); ++i) {
+            const size_t end = groups.group(i).first + groups.group(i).count;
+            for (size_t tile = groups.group(i).first; tile < end;) {
+              const size_t known = sampled_index(tile);
+              if (known != sampled_.size()) {
+                pending.tiles.emplace_back(tile++, &sampled[known]);
+                continue;
+              }
+              size_t next = tile + 1;
+              while (next < end && sampled_index(next) == sampled_.size()) ++next;
+              collect(split, {tile, next - tile}, own[turn].data(), &pending);
+              for (size_t t = tile; t < next; ++t)
+                pending.tiles.emplace_back(t, &own[turn][t - tile]);
+              turn ^= 1;
+              tile = next;
             }
-            encode_ops<T>().code(coder, changes, block_size(block), ahead,
-                                 &thread_scratch<CodeScratch>(), &blocks[block]);
-            changed[block] = changes.total;
           }
+          Prefetcher none;
+          for (const auto& [tile, changes] : pending.tiles) pending.code(tile, *changes, &none);
           return {};
         }));
 
@@ -171,15 +202,14 @@ class Encoder {
     if (out.num_changed == 0) return out;
     std::vector<uint8_t> head_buffer(kMaxModelBytes + 16);
     BitWriter head(head_buffer.data());
-    write_model(coder.model, layout_.width, &head);
-    size_t size = head.bytes().size() + blocks.size() * 3;
-    for (const auto& block : blocks) size += block.size();
-    out.payload.reserve(size);
+    write_model(model, layout_.width, &head);
     out.payload.assign(head.bytes().begin(), head.bytes().end());
-    for (const auto& block : blocks) put_leb128(block.size(), &out.payload);
-    for (const auto& block : blocks)
-      out.payload.insert(out.payload.end(), block.begin(), block.end());
+    put_directory(blocks, &out.payload);
     return out;
+  }
+
+  size_t sampled_index(size_t tile) const {
+    return size_t(std::find(sampled_.begin(), sampled_.end(), tile) - sampled_.begin());
   }
 
   const Layout layout_;
@@ -188,6 +218,9 @@ class Encoder {
   Hashers hashers_;
   const ChangingArrays changing_;
   const size_t n_;
+  const TileShape shape_;
+  const Tiling tiling_;
+  std::vector<size_t> sampled_;  // tiles
 };
 
 }  // namespace

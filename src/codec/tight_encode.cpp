@@ -26,7 +26,7 @@ void put_count(BitWriter* bits, const Model& model, int c, size_t n, uint32_t co
     bits->put((count + 1) & ((1U << length) - 1), length);
     return;
   }
-  const uint32_t mean = mean_count(model.mean_codes[c], n, model.block_log2);
+  const uint32_t mean = mean_count(model.mean_codes[c], n, model.tiles.block_log2);
   const unsigned low_bits = rice_bits(mean);
   const uint32_t folded = count >= mean ? 2 * (count - mean) : 2 * (mean - count) - 1;
   const uint32_t prefix = folded >> low_bits;
@@ -110,6 +110,7 @@ size_t code_symbols(SymbolList begin, SymbolList end, uint32_t* states, uint8_t*
     rans_encode(*end[1], state1, words);
     rans_encode(*end[0], state0, words);
   }
+  *prefetcher = ahead;
   states[0] = state0;
   states[1] = state1;
   return size_t(words - buffer);
@@ -117,47 +118,60 @@ size_t code_symbols(SymbolList begin, SymbolList end, uint32_t* states, uint8_t*
 
 }  // namespace
 
-template <class T>
-void collect_block(const KeySplit& split, const uint8_t* old_data, const uint8_t* new_data,
-                   size_t n, CollectScratch* scratch, BlockChanges<T>* out) {
-  const Kernels& k = kernels();
-  constexpr size_t kWidth = width_index(sizeof(T));
-  uint32_t next_rank[kMaxClasses] = {}, base[kMaxClasses] = {};
-  std::fill_n(out->count, kMaxClasses, 0);
-  out->total = 0;
-  for (size_t at = 0; at < n; at += kSegmentElements) {
-    const size_t length = std::min(kSegmentElements, n - at);
-    const uint8_t *old_segment = old_data + at * sizeof(T),
-                  *new_segment = new_data + at * sizeof(T);
-    const size_t found = k.index_diff[kWidth](old_segment, new_segment, length, split.split,
-                                              &scratch->index, scratch->positions);
-    for (size_t i = 0; i < found; ++i) {
-      const T value = load_le<T>(old_segment + scratch->positions[i] * sizeof(T));
-      scratch->classes[i] = split.class_of_key[key_of(split.split, value)];
-    }
-    k.rank(scratch->index, split.split, scratch->positions, scratch->classes, found,
-           scratch->ranks);
-    Change<T>* end[kMaxClasses];
-    for (size_t c = 0; c < kMaxClasses; ++c) {
-      auto& storage = out->storage[c];
-      if (storage.size() < out->count[c] + found) storage.resize(2 * (out->count[c] + found) + 64);
-      end[c] = storage.data() + out->count[c];
-    }
-    for (size_t i = 0; i < found; ++i) {
-      const size_t c = scratch->classes[i], byte = scratch->positions[i] * sizeof(T);
-      const T old_value = load_le<T>(old_segment + byte),
-              new_value = load_le<T>(new_segment + byte);
-      const uint32_t rank = base[c] + scratch->ranks[i];
-      *end[c]++ = {rank - next_rank[c], old_value, T(new_value - old_value)};
-      next_rank[c] = rank + 1;
-    }
-    for (size_t c = 0; c < kMaxClasses; ++c) {
-      out->count[c] = uint32_t(end[c] - out->storage[c].data());
-      base[c] += scratch->index.total[c];
-    }
-    out->total += uint32_t(found);
+// The changes that a scan found in one tile. `place` finds them in the rows.
+template <class T, class Place>
+void add_changes(const KeySplit& split, const uint8_t* old_data, ptrdiff_t old_stride,
+                 const uint8_t* new_data, ptrdiff_t new_stride, const Place& place,
+                 const SegmentIndex& index, const SegmentPositions& positions,
+                 CollectScratch* scratch, BlockChanges<T>* out) {
+  const size_t found = positions.count;
+  for (size_t i = 0; i < found; ++i) {
+    const RowFinder::Place at = place(positions.at[i]);
+    const T value = load_le<T>(old_data + ptrdiff_t(at.row) * old_stride + at.column * sizeof(T));
+    scratch->classes[i] = split.class_of_key[key_of(split.split, value)];
   }
-  std::memcpy(out->population, base, sizeof base);
+  kernels().rank(index, split.split, positions.at, scratch->classes, found, scratch->ranks);
+  Change<T>* end[kMaxClasses];
+  for (size_t c = 0; c < kMaxClasses; ++c) {
+    auto& storage = out->storage[c];
+    if (storage.size() < out->count[c] + found) storage.resize(2 * (out->count[c] + found) + 64);
+    end[c] = storage.data() + out->count[c];
+  }
+  for (size_t i = 0; i < found; ++i) {
+    const size_t c = scratch->classes[i];
+    const RowFinder::Place at = place(positions.at[i]);
+    const size_t byte = at.column * sizeof(T);
+    const T old_value = load_le<T>(old_data + ptrdiff_t(at.row) * old_stride + byte),
+            new_value = load_le<T>(new_data + ptrdiff_t(at.row) * new_stride + byte);
+    const uint32_t rank = out->population[c] + scratch->ranks[i];
+    *end[c]++ = {rank - out->next_rank[c], old_value, T(new_value - old_value)};
+    out->next_rank[c] = rank + 1;
+  }
+  for (size_t c = 0; c < kMaxClasses; ++c) {
+    out->count[c] = uint32_t(end[c] - out->storage[c].data());
+    out->population[c] += index.total[c];
+  }
+  out->total += uint32_t(found);
+}
+
+template <class T>
+void collect(const KeySplit& split, ScanRows old_rows, ScanRows new_rows, ScanShape shape,
+             CollectScratch* scratch, BlockChanges<T>* out) {
+  kernels().index_diff[width_index(sizeof(T))](old_rows, new_rows, shape, split.split,
+                                               scratch->index, scratch->positions);
+  for (size_t tile = 0; tile < shape.num_tiles(); ++tile) {
+    const size_t begin = tile * shape.tile_columns * sizeof(T);
+    const auto add = [&](const auto& place) {
+      add_changes(split, static_cast<const uint8_t*>(old_rows.data) + begin, old_rows.stride,
+                  static_cast<const uint8_t*>(new_rows.data) + begin, new_rows.stride, place,
+                  scratch->index[tile], scratch->positions[tile], scratch, &out[tile]);
+    };
+    if (shape.rows == 1) {
+      add([](uint32_t position) { return RowFinder::Place{0, position}; });
+    } else {
+      add(RowFinder(shape.rows, shape.columns_of(tile)));
+    }
+  }
 }
 
 template <class T>
@@ -173,7 +187,7 @@ void count_values(const BlockChanges<T>& changes, const ClassSplit& split, Value
 }
 
 template <class T>
-void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Prefetcher ahead,
+void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Prefetcher* ahead,
                 CodeScratch* scratch, std::vector<uint8_t>* out) {
   if (changes.total == 0) return;
   const Model& model = coder.model;
@@ -192,11 +206,11 @@ void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Pr
   uint32_t unit_classes = 0;
   const RansTable::EncodeSymbol** symbol = scratch->symbols.data();
   for (int c = 0; c < num_classes; ++c) {
-    const uint32_t mean = mean_count(model.mean_codes[c], n, model.block_log2);
+    const uint32_t mean = mean_count(model.mean_codes[c], n, model.tiles.block_log2);
     const uint8_t q = model.fitted ? block_q(model.q[c], mean, changes.count[c]) : model.q[c];
     const RansTable& table = gap_table(q);
     const T others =
-        put_gaps(changes.storage[c].data(), changes.count[c], table, &bits, symbol, &ahead);
+        put_gaps(changes.storage[c].data(), changes.count[c], table, &bits, symbol, ahead);
     symbol += changes.count[c];
     unit_classes |= uint32_t(others == 0) << c;
   }
@@ -205,14 +219,14 @@ void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Pr
     if ((unit_classes >> c & 1) != 0) {
       put_signs(begin, end, &bits);
     } else {
-      symbol = put_values(coder, begin, end, &bits, symbol, &ahead);
+      symbol = put_values(coder, begin, end, &bits, symbol, ahead);
     }
   }
   scratch->bits[0] |= uint8_t(unit_classes);
 
   uint32_t states[kNumStates];
   const size_t words_bytes =
-      code_symbols(scratch->symbols.data(), symbol, states, scratch->words.data(), &ahead);
+      code_symbols(scratch->symbols.data(), symbol, states, scratch->words.data(), ahead);
   const Bytes bit_bytes = bits.bytes();
   const size_t at = out->size();
   out->resize(at + bit_bytes.size() + words_bytes + kStateBytes);
@@ -223,7 +237,7 @@ void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Pr
 
 template <class T>
 EncodeOps<T> make_ops() {
-  return {collect_block<T>, count_values<T>, code_block<T>};
+  return {collect<T>, count_values<T>, code_block<T>};
 }
 
 EncodeTable encode_table() {

@@ -24,14 +24,20 @@ template <class T>
 struct BlockChanges {
   std::vector<Change<T>> storage[kMaxClasses];
   uint32_t count[kMaxClasses] = {};
-  uint32_t population[kMaxClasses] = {};
+  uint32_t population[kMaxClasses] = {};  // elements of each class so far
+  uint32_t next_rank[kMaxClasses] = {};   // behind the last change
   uint32_t total = 0;
+
+  void clear() {
+    for (size_t c = 0; c < kMaxClasses; ++c) count[c] = population[c] = next_rank[c] = 0;
+    total = 0;
+  }
 };
 
 // Working memory of one thread.
 struct CollectScratch {
-  SegmentIndex index;
-  uint16_t positions[kSegmentElements + kStripElements];
+  SegmentIndex index[kMaxScanTiles];
+  SegmentPositions positions[kMaxScanTiles];
   uint16_t ranks[kSegmentElements];
   uint8_t classes[kSegmentElements];
 };
@@ -51,12 +57,13 @@ struct KeySplit {
 // The two halves, once per instruction set.
 template <class T>
 struct EncodeOps {
-  // Scans n elements of both arrays once. `old_data` and `new_data` need no alignment.
-  void (*collect)(const KeySplit& split, const uint8_t* old_data, const uint8_t* new_data, size_t n,
+  // Scans the next segments of blocks side by side, of both arrays, and adds their changes to
+  // out[0] and so on. Nothing need be aligned.
+  void (*collect)(const KeySplit& split, ScanRows old_rows, ScanRows new_rows, ScanShape shape,
                   CollectScratch* scratch, BlockChanges<T>* out);
   void (*count_values)(const BlockChanges<T>& changes, const ClassSplit& split, ValueStats* stats);
   // Appends the block's bytes to `out`; nothing for a block without changes.
-  void (*code)(const Coder& coder, const BlockChanges<T>& changes, size_t n, Prefetcher ahead,
+  void (*code)(const Coder& coder, const BlockChanges<T>& changes, size_t n, Prefetcher* ahead,
                CodeScratch* scratch, std::vector<uint8_t>* out);
 };
 using EncodeTable =

@@ -53,6 +53,18 @@ Status read_thresholds(BitReader* in, uint32_t count, uint8_t* thresholds) {
   return {};
 }
 
+// Tiles count from 32 on: 16 for each width, within them by size of the block.
+uint8_t shape_code(TileShape shape) {
+  if (!shape.tiled()) return shape.block_log2;
+  return uint8_t(32 + 16 * (shape.columns_log2 - kMinTileColumnsLog2) + shape.block_log2 -
+                 kMinBlockLog2);
+}
+TileShape shape_of_code(uint8_t code) {
+  if (code < 32) return {code, 0};
+  return {uint8_t(kMinBlockLog2 + (code - 32) % 16),
+          uint8_t(kMinTileColumnsLog2 + (code - 32) / 16)};
+}
+
 }  // namespace
 
 void Model::set_law(uint8_t width) {
@@ -88,7 +100,7 @@ void Coder::build(const Model& m, uint8_t width) {
 }
 
 void write_model(const Model& model, uint8_t width, BitWriter* out) {
-  out->put(model.block_log2, 7);
+  out->put(shape_code(model.tiles), 7);
   out->put(model.fitted, 1);
   if (!model.fitted) {
     out->put(model.law_key, 8);
@@ -119,11 +131,17 @@ Result<Model> read_model(Layout layout, Bytes payload, size_t* consumed) {
   Model model;
   model.split.key_shift = layout.key_shift;
   model.split.key_mask = layout.key_mask;
-  model.block_log2 = uint8_t(in.get(7));
-  if (model.block_log2 < kMinBlockLog2 || model.block_log2 > kMaxBlockLog2) {
-    return corruption("tight model: block size 2^" + std::to_string(model.block_log2) +
-                      ": expected 2^" + std::to_string(kMinBlockLog2) + " to 2^" +
-                      std::to_string(kMaxBlockLog2));
+  const uint8_t code = uint8_t(in.get(7));
+  model.tiles = shape_of_code(code);
+  const uint8_t block_log2 = model.tiles.block_log2, columns_log2 = model.tiles.columns_log2;
+  if (block_log2 < kMinBlockLog2 || block_log2 > kMaxBlockLog2) {
+    return corruption("tight model: block size 2^" + std::to_string(block_log2) + ": expected 2^" +
+                      std::to_string(kMinBlockLog2) + " to 2^" + std::to_string(kMaxBlockLog2));
+  }
+  if (columns_log2 > kMaxTileColumnsLog2) {
+    return corruption("tight model: tiles of 2^" + std::to_string(columns_log2) +
+                      " columns: expected 2^" + std::to_string(kMinTileColumnsLog2) + " to 2^" +
+                      std::to_string(kMaxTileColumnsLog2));
   }
   model.fitted = in.get(1) != 0;
   if (!model.fitted) {

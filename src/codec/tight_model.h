@@ -6,6 +6,7 @@
 
 #include "codec/codec.h"
 #include "codec/tight_format.h"
+#include "codec/tiles.h"
 #include "deltawire/status.h"
 
 namespace deltawire::tight {
@@ -13,7 +14,7 @@ namespace deltawire::tight {
 // What is written. A `law` model has two bytes and suits arrays too small to pay for tables: the
 // chance of a change is 2^(-law_q/16) up to key law_key and halves with every key above it.
 struct Model {
-  uint8_t block_log2 = kBlockLog2;
+  TileShape tiles;
   bool fitted = false;
   uint8_t law_key = 255, law_q = 64;
   ClassSplit split;                      // with the layout's key bits filled in
@@ -24,7 +25,7 @@ struct Model {
   uint8_t value_codes[kMaxContexts][kMaxValueTokens] = {};
   uint8_t escape_codes[kMaxEscapes] = {};
 
-  // Fills everything but block_log2 and the key bits from law_key and law_q.
+  // Fills everything but tiles and the key bits from law_key and law_q.
   void set_law(uint8_t width);
 };
 

@@ -22,15 +22,6 @@ Scratch& thread_scratch() {
   return *kScratch;
 }
 
-// Neighbouring blocks go to one thread in a run: it can ask for the next one's weights in time.
-struct BlockRanges {
-  size_t num_blocks, length, count;
-  BlockRanges(size_t blocks, const ThreadPool* pool)
-      : num_blocks(blocks),
-        length(std::clamp<size_t>(blocks / (num_workers(pool) * 4), 1, 16)),
-        count((blocks + length - 1) / length) {}
-};
-
 struct Payload {
   Model model;
   std::vector<Bytes> blocks;  // empty ones are blocks without changes

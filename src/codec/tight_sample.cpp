@@ -52,11 +52,12 @@ SampledPieces sampled_pieces(size_t n) {
   return {all, std::min(all, std::clamp<size_t>(n / 48, 16384, 131072) / kPiece)};
 }
 
-std::vector<size_t> sampled_blocks(size_t n) {
-  const size_t all = num_blocks_of(n, kBlockLog2);
+std::vector<size_t> sampled_blocks(size_t all, bool tiled) {
   const size_t taken = std::min(all, std::clamp<size_t>(all / 16, 2, 8));
   std::vector<size_t> blocks;
-  for (size_t i = 0; i < taken; ++i) blocks.push_back(i * all / taken);
+  for (size_t i = 0; i < taken; ++i) {
+    blocks.push_back(std::min(i * all / taken + (tiled ? i : 0), all - 1));
+  }
   return blocks;
 }
 

@@ -15,8 +15,8 @@ struct SampledPieces {
   size_t start(size_t i) const { return (i * all / taken) * kSamplePieceElements; }
 };
 SampledPieces sampled_pieces(size_t n);
-// Blocks that tables are fitted to.
-std::vector<size_t> sampled_blocks(size_t n);
+// Blocks of `all` that tables are fitted to: of tiles, not all of the same columns.
+std::vector<size_t> sampled_blocks(size_t all, bool tiled);
 
 // Reads a few evenly spaced pieces; the cost is a few per cent of encoding the array.
 // `copy`: of copies of those, for arrays that others may write to.

@@ -38,6 +38,53 @@ struct SegmentIndex {
   alignas(64) uint8_t scratch[kSegmentStrips * kStripElements];  // private to the target
 };
 
+// What a class scan covers: rows of tiles that lie side by side, `columns` elements in all,
+// `tile_columns` (whole strips) in each tile but the last. A segment for each tile, so at most
+// kSegmentStrips strips of one. In its tile each row begins a strip of its own.
+struct ScanShape {
+  size_t rows = 1, columns = 0, tile_columns = 0;
+
+  static ScanShape of_row(size_t n) { return {1, n, n == 0 ? 1 : n}; }
+  size_t num_tiles() const { return (columns + tile_columns - 1) / tile_columns; }
+  size_t columns_of(size_t tile) const {
+    return columns - tile * tile_columns < tile_columns ? columns - tile * tile_columns
+                                                        : tile_columns;
+  }
+  static size_t strips(size_t columns) { return (columns + kStripElements - 1) / kStripElements; }
+};
+inline constexpr size_t kMaxScanTiles = 24;  // open at a time
+
+// Where the element at a position of a tile's segment is.
+class RowFinder {
+ public:
+  RowFinder(size_t rows, size_t columns)
+      : padded_(uint32_t(ScanShape::strips(columns) * kStripElements)),
+        inverse_(rows == 1 ? 0 : uint32_t(65536 / ScanShape::strips(columns) + 1)) {}
+
+  struct Place {
+    uint32_t row, column;
+  };
+  Place operator()(uint32_t position) const {
+    const uint32_t row = (position / uint32_t(kStripElements)) * inverse_ >> 16;
+    return {row, position - row * padded_};
+  }
+
+ private:
+  uint32_t padded_, inverse_;  // there are at most 256 strips: a product is exact
+};
+
+// Where it lies: `stride` bytes from one row to the next.
+struct ScanRows {
+  const void* data = nullptr;
+  ptrdiff_t stride = 0;
+};
+
+// Positions that a scan finds in one segment; vector stores may run over.
+struct SegmentPositions {
+  size_t count;
+  uint16_t at[kSegmentElements + kStripElements];
+};
+
 struct Kernels {
   std::string_view name;  // "scalar", "avx2", ...
 
@@ -54,12 +101,13 @@ struct Kernels {
   // Both at once: dst gets the values, and they become what was there. No position comes twice.
   void (*exchange[4])(void* dst, const uint32_t* positions, void* values, size_t count) noexcept;
 
-  // Class scan of n <= kSegmentElements elements.
-  void (*index[4])(const void* data, size_t n, const ClassSplit& split, SegmentIndex* out) noexcept;
+  // Class scan, to an index for each tile.
+  void (*index[4])(ScanRows data, ScanShape shape, const ClassSplit& split,
+                   SegmentIndex* out) noexcept;
   // Fused with diff: one pass over both arrays. Of `out`, which is about `a`, only `total` is to be
   // read; the rest is private to the target, for rank().
-  size_t (*index_diff[4])(const void* a, const void* b, size_t n, const ClassSplit& split,
-                          SegmentIndex* out, uint16_t* positions) noexcept;
+  void (*index_diff[4])(ScanRows a, ScanRows b, ScanShape shape, const ClassSplit& split,
+                        SegmentIndex* out, SegmentPositions* positions) noexcept;
   // The rank of each position among the elements of its class in the segment that index_diff() saw;
   // classes[i] must be the class of the element at positions[i].
   void (*rank)(const SegmentIndex& index, const ClassSplit& split, const uint16_t* positions,

@@ -2,6 +2,7 @@
 #include "kernels/kernels.h"
 
 #include <gtest/gtest.h>
+#include <array>
 
 #include <cstring>
 #include <random>
@@ -80,48 +81,101 @@ TEST_P(KernelTest, DiffMatchesScalar) {
   }
 }
 
+struct ScanCase {
+  ScanShape shape;
+  size_t stride;  // in elements
+};
+std::vector<ScanCase> scans() {
+  std::vector<ScanCase> all;
+  for (const size_t n : kSizes) all.push_back({ScanShape::of_row(n), n});
+  for (const auto& [rows, columns, tile_columns, stride] :
+       std::initializer_list<std::array<size_t, 4>>{{32, 512, 512, 512},
+                                                    {32, 1536, 512, 1536},
+                                                    {31, 961, 512, 1200},
+                                                    {256, 64, 64, 128},
+                                                    {200, 1, 64, 3},
+                                                    {3, 65, 64, 80},
+                                                    {7, 1536, 64, 1536},
+                                                    {85, 300, 128, 301}}) {
+    all.push_back({{rows, columns, tile_columns}, stride});
+  }
+  return all;
+}
+
+TEST(RowFinderTest, FindsEveryPlaceOfEveryShape) {
+  for (size_t columns = 1; columns <= kSegmentElements; columns += columns < 700 ? 1 : 613) {
+    const size_t strips = ScanShape::strips(columns);
+    for (const size_t rows : {size_t{1}, size_t{2}, kSegmentStrips / strips}) {
+      if (rows * strips > kSegmentStrips) continue;
+      const RowFinder finder(rows, columns);
+      for (size_t row = 0; row < rows; ++row) {
+        for (const size_t column : {size_t{0}, columns / 2, columns - 1}) {
+          const auto at = finder(uint32_t(row * strips * kStripElements + column));
+          ASSERT_EQ(at.row, row) << columns;
+          ASSERT_EQ(at.column, column) << columns;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(KernelTest, IndexRankAndLocateMatchScalar) {
   const Kernels &target = *GetParam(), &scalar = scalar_kernels();
-  auto expected = std::make_unique<SegmentIndex>(), got = std::make_unique<SegmentIndex>();
+  std::vector<SegmentIndex> all_expected(kMaxScanTiles), all_got(kMaxScanTiles);
+  std::vector<SegmentPositions> all_positions(kMaxScanTiles), others(kMaxScanTiles);
   std::mt19937_64 random(7);
   for (size_t width : {1, 2, 4, 8}) {
-    for (size_t n : kSizes) {
+    for (const auto& [shape, stride] : scans()) {
       for (double density : {0.0, 0.02, 1.0}) {
+        const size_t n = shape.rows * stride, w = width_index(width);
         const Case c = make_case(width, n, density, n * 17 + width);
+        const ScanRows left{c.left(), ptrdiff_t(stride * width)},
+            right{c.right(), ptrdiff_t(stride * width)};
         const ClassSplit split = make_split(width, random);
-        const size_t w = width_index(width);
-        std::vector<uint16_t> positions(n + 64), other(n + 64);
-        const size_t count =
-            scalar.index_diff[w](c.left(), c.right(), n, split, expected.get(), positions.data());
-        ASSERT_EQ(target.index_diff[w](c.left(), c.right(), n, split, got.get(), other.data()),
-                  count);
-        ASSERT_EQ(std::memcmp(got->total, expected->total, sizeof got->total), 0)
-            << "width " << width << " n " << n << " classes " << int(split.num_classes);
-
-        // Scalar scratch holds the classes.
-        std::vector<uint8_t> classes(count);
-        for (size_t i = 0; i < count; ++i) classes[i] = expected->scratch[positions[i]];
-        std::vector<uint16_t> want(count), ranks(count);
-        scalar.rank(*expected, split, positions.data(), classes.data(), count, want.data());
-        target.rank(*got, split, positions.data(), classes.data(), count, ranks.data());
-        ASSERT_EQ(ranks, want);
-
-        target.index[w](c.left(), n, split, got.get());
-        ASSERT_EQ(std::memcmp(got->before, expected->before, sizeof got->before), 0);
-        ASSERT_EQ(std::memcmp(got->total, expected->total, sizeof got->total), 0);
-        for (uint8_t class_id = 0; class_id < split.num_classes; ++class_id) {
-          std::vector<uint32_t> wanted;
-          std::vector<uint16_t> where;
-          for (size_t i = 0; i < count; ++i) {
-            if (classes[i] == class_id)
-              wanted.push_back(ranks[i] + 1000U), where.push_back(positions[i]);
+        SCOPED_TRACE("width " + std::to_string(width) + " rows " + std::to_string(shape.rows) +
+                     " columns " + std::to_string(shape.columns) + " classes " +
+                     std::to_string(split.num_classes));
+        scalar.index_diff[w](left, right, shape, split, all_expected.data(), all_positions.data());
+        target.index_diff[w](left, right, shape, split, all_got.data(), others.data());
+        std::vector<std::vector<uint8_t>> all_classes;
+        for (size_t tile = 0; tile < shape.num_tiles(); ++tile) {
+          const SegmentIndex &expected = all_expected[tile], &got = all_got[tile];
+          const size_t count = all_positions[tile].count;
+          const uint16_t* const positions = all_positions[tile].at;
+          ASSERT_EQ(others[tile].count, count);
+          ASSERT_TRUE(std::equal(positions, positions + count, others[tile].at));
+          ASSERT_EQ(std::memcmp(got.total, expected.total, sizeof got.total), 0);
+          // Scalar scratch holds the classes.
+          std::vector<uint8_t>& classes = all_classes.emplace_back(count);
+          for (size_t i = 0; i < count; ++i) classes[i] = expected.scratch[positions[i]];
+          std::vector<uint16_t> want(count), ranks(count);
+          scalar.rank(expected, split, positions, classes.data(), count, want.data());
+          target.rank(got, split, positions, classes.data(), count, ranks.data());
+          ASSERT_EQ(ranks, want);
+        }
+        target.index[w](left, shape, split, all_got.data());
+        for (size_t tile = 0; tile < shape.num_tiles(); ++tile) {
+          const SegmentIndex &expected = all_expected[tile], &got = all_got[tile];
+          ASSERT_EQ(std::memcmp(got.before, expected.before, sizeof got.before), 0);
+          ASSERT_EQ(std::memcmp(got.total, expected.total, sizeof got.total), 0);
+          const SegmentPositions& positions = all_positions[tile];
+          std::vector<uint16_t> ranks(positions.count);
+          scalar.rank(expected, split, positions.at, all_classes[tile].data(), positions.count,
+                      ranks.data());
+          for (uint8_t class_id = 0; class_id < split.num_classes; ++class_id) {
+            std::vector<uint32_t> wanted;
+            std::vector<uint16_t> where;
+            for (size_t i = 0; i < positions.count; ++i) {
+              if (all_classes[tile][i] == class_id)
+                wanted.push_back(ranks[i] + 1000U), where.push_back(positions.at[i]);
+            }
+            std::vector<uint16_t> found(wanted.size());
+            target.locate(got, split, class_id, wanted.data(), 1000, wanted.size(), found.data());
+            ASSERT_EQ(found, where);
+            scalar.locate(expected, split, class_id, wanted.data(), 1000, wanted.size(),
+                          found.data());
+            ASSERT_EQ(found, where);
           }
-          std::vector<uint16_t> found(wanted.size());
-          target.locate(*got, split, class_id, wanted.data(), 1000, wanted.size(), found.data());
-          ASSERT_EQ(found, where);
-          scalar.locate(*expected, split, class_id, wanted.data(), 1000, wanted.size(),
-                        found.data());
-          ASSERT_EQ(found, where);
         }
       }
     }

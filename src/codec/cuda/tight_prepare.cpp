@@ -33,7 +33,7 @@ Status prepare_block(const Payload& payload, Bytes bytes, TightDecodeBlock* bloc
     block->end[c] = head.end[c];
     const uint32_t count = head.end[c] - (c == 0 ? 0 : head.end[c - 1]);
     const uint32_t mean =
-        tight::mean_count(model.mean_codes[c], block->num_elements, model.block_log2);
+        tight::mean_count(model.mean_codes[c], block->num_elements, model.tiles.block_log2);
     if (count != 0 && (head.unit_classes >> c & 1) == 0) block->only_units = 0;
     block->q[c] = model.fitted ? tight::block_q(model.q[c], mean, count) : model.q[c];
   }
@@ -92,7 +92,7 @@ Result<PreparedPatches> prepare_patches(std::span<const NumberedPatch> patches,
     fill_contexts(payload.model, all.arrays[i].context_of_key);
     make_value_tables(payload.model, patch.layout.width, &all.tables[first_table[i]]);
     TightDecodeBlock* block = all.blocks.data() + first_block[i];
-    const uint64_t block_elements = uint64_t{1} << payload.model.block_log2;
+    const uint64_t block_elements = uint64_t{1} << payload.model.tiles.block_log2;
     for (size_t b = 0; b < payload.blocks.size() && failures[i].ok(); ++b) {
       const Bytes bytes = payload.blocks[b];
       if (bytes.empty()) continue;
@@ -113,7 +113,7 @@ Result<PreparedPatches> prepare_patches(std::span<const NumberedPatch> patches,
 Result<BlockKinds> count_block_kinds(const DevicePatch& patch) {
   DW_ASSIGN_OR_RETURN(const Payload payload,
                       tight::split_payload(patch.layout, patch.payload, patch.num_elements));
-  const uint64_t block_elements = uint64_t{1} << payload.model.block_log2;
+  const uint64_t block_elements = uint64_t{1} << payload.model.tiles.block_log2;
   BlockKinds kinds;
   for (size_t b = 0; b < payload.blocks.size(); ++b) {
     if (payload.blocks[b].empty()) continue;

@@ -133,7 +133,7 @@ Result<std::vector<Model>> fit_models(std::span<const DevicePair> pairs,
     const SampledPieces pieces = sampled_pieces(pair.num_elements);
     arrays.push_back({pair.old_data, pair.new_data, pair.num_elements, pieces.all, pieces.taken,
                       pair.layout.key_shift, pair.layout.key_mask});
-    for (const size_t block : sampled_blocks(pair.num_elements)) {
+    for (const size_t block : sampled_blocks(num_blocks_of(pair.num_elements, kBlockLog2), false)) {
       const uint64_t first = uint64_t{block} << kBlockLog2;
       blocks.push_back(
           {uint32_t(i), first,

@@ -68,28 +68,53 @@ void exchange(void* dst, const uint32_t* positions, void* values, size_t count) 
   }
 }
 
-// The scratch holds the class of every element.
+// The scratch holds the class of every element, kNoClass past the end of a row.
+constexpr uint8_t kNoClass = 255;
+
 template <class T>
-void index(const void* data, size_t n, const ClassSplit& split, SegmentIndex* out) noexcept {
-  std::memset(out->total, 0, sizeof out->total);
-  for (size_t strip = 0; strip < kSegmentStrips; ++strip) {
-    for (size_t c = 0; c < kMaxClasses; ++c) out->before[c][strip] = out->total[c];
-    const size_t end = std::min(n, (strip + 1) * kStripElements);
-    for (size_t i = strip * kStripElements; i < end; ++i) {
-      const uint8_t key = uint8_t(load<T>(data, i) >> split.key_shift) & split.key_mask;
-      uint8_t class_id = 0;
-      for (int t = 0; t + 1 < split.num_classes; ++t) class_id += key >= split.thresholds[t];
-      out->scratch[i] = class_id;
-      ++out->total[class_id];
+void index(ScanRows data, ScanShape shape, const ClassSplit& split, SegmentIndex* out) noexcept {
+  for (size_t tile = 0; tile < shape.num_tiles(); ++tile, ++out) {
+    std::memset(out->total, 0, sizeof out->total);
+    const size_t columns = shape.columns_of(tile), per_row = ScanShape::strips(columns);
+    for (size_t strip = 0; strip < kSegmentStrips; ++strip) {
+      for (size_t c = 0; c < kMaxClasses; ++c) out->before[c][strip] = out->total[c];
+      if (strip >= shape.rows * per_row) continue;
+      const auto* row =
+          static_cast<const uint8_t*>(data.data) + ptrdiff_t(strip / per_row) * data.stride;
+      const size_t begin = strip % per_row * kStripElements;
+      for (size_t i = 0; i < kStripElements; ++i) {
+        uint8_t class_id = kNoClass;
+        if (begin + i < columns) {
+          const T element = load<T>(row, tile * shape.tile_columns + begin + i);
+          const uint8_t key = uint8_t(element >> split.key_shift) & split.key_mask;
+          class_id = 0;
+          for (int t = 0; t + 1 < split.num_classes; ++t) class_id += key >= split.thresholds[t];
+          ++out->total[class_id];
+        }
+        out->scratch[strip * kStripElements + i] = class_id;
+      }
     }
   }
 }
 
 template <class T>
-size_t index_diff(const void* a, const void* b, size_t n, const ClassSplit& split,
-                  SegmentIndex* out, uint16_t* positions) noexcept {
-  index<T>(a, n, split, out);
-  return diff<T>(a, b, n, positions);
+void index_diff(ScanRows a, ScanRows b, ScanShape shape, const ClassSplit& split, SegmentIndex* out,
+                SegmentPositions* positions) noexcept {
+  index<T>(a, shape, split, out);
+  for (size_t tile = 0; tile < shape.num_tiles(); ++tile, ++positions) {
+    const size_t columns = shape.columns_of(tile), begin = tile * shape.tile_columns * sizeof(T);
+    const size_t padded = ScanShape::strips(columns) * kStripElements;
+    size_t count = 0;
+    for (size_t row = 0; row < shape.rows; ++row) {
+      const auto* x = static_cast<const uint8_t*>(a.data) + ptrdiff_t(row) * a.stride + begin;
+      const auto* y = static_cast<const uint8_t*>(b.data) + ptrdiff_t(row) * b.stride + begin;
+      const size_t found = diff<T>(x, y, columns, positions->at + count);
+      for (size_t end = count + found; count < end; ++count) {
+        positions->at[count] = uint16_t(positions->at[count] + row * padded);
+      }
+    }
+    positions->count = count;
+  }
 }
 
 void rank(const SegmentIndex& index, const ClassSplit&, const uint16_t* positions,
@@ -106,12 +131,13 @@ void rank(const SegmentIndex& index, const ClassSplit&, const uint16_t* position
 
 void locate(const SegmentIndex& index, const ClassSplit&, uint8_t class_id, const uint32_t* ranks,
             uint32_t base, size_t count, uint16_t* positions) noexcept {
+  const uint16_t* const before = index.before[class_id];
   for (size_t i = 0; i < count; ++i) {
     const uint32_t target = ranks[i] - base;
-    size_t strip = 0;
-    while (strip + 1 < kSegmentStrips && index.before[class_id][strip + 1] <= target) ++strip;
+    const size_t strip =
+        size_t(std::upper_bound(before, before + kSegmentStrips, target) - before) - 1;
     size_t at = strip * kStripElements;
-    for (uint32_t left = target - index.before[class_id][strip];; ++at) {
+    for (uint32_t left = target - before[strip];; ++at) {
       if (index.scratch[at] == class_id && left-- == 0) break;
     }
     positions[i] = uint16_t(at);

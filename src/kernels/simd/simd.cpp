@@ -162,76 +162,7 @@ size_t diff_mask(const void* a, const void* b, size_t n, uint64_t* masks) noexce
   return count;
 }
 
-template <class T>
-void index(const void* data, size_t n, const ClassSplit& split, SegmentIndex* out) noexcept {
-  const T* p = static_cast<const T*>(data);
-  StripIndexer indexer(split, out);
-  size_t at = 0, strip = 0;
-  for (; at + kStripElements <= n; at += kStripElements) {
-    prefetch_strip(p + at);
-    indexer.add(p + at, strip++);
-  }
-  if (at < n) indexer.add(TailStrip<T>(p + at, n - at).elements, strip++, low_bits(n - at));
-  indexer.finish(strip);
-}
-
-template <class T>
-size_t index_diff(const void* a, const void* b, size_t n, const ClassSplit& split,
-                  SegmentIndex* out, uint16_t* positions) noexcept {
-  const T *p = static_cast<const T*>(a), *q = static_cast<const T*>(b);
-  RankIndexer indexer(split, out);
-  uint16_t* end = positions;
-  size_t at = 0, strip = 0;
-  for (; at + kStripElements <= n; at += kStripElements) {
-    prefetch_strip(p + at);
-    prefetch_strip(q + at);
-    indexer.add(p + at, strip++);
-    end = write_positions(diff_strip(p + at, q + at), at, end);
-  }
-  if (at < n) {
-    const TailStrip<T> x(p + at, n - at), y(q + at, n - at);
-    indexer.add(x.elements, strip++, low_bits(n - at));
-    end = write_positions(diff_strip(x.elements, y.elements), at, end);
-  }
-  indexer.finish_for_rank(strip);
-  return size_t(end - positions);
-}
-
-void rank(const SegmentIndex& index, const ClassSplit& split, const uint16_t* positions,
-          const uint8_t* classes, size_t count, uint16_t* ranks) noexcept {
-  for (size_t i = 0; i < count; ++i) {
-    ranks[i] = rank_of(index, split, classes[i], positions[i] / kStripElements,
-                       positions[i] % kStripElements);
-  }
-}
-
-// Finds the strip in two steps of sixteen compares each, without a branch. Targets are independent:
-// in short loops, one for each step, the searches of many of them overlap.
-void locate(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id,
-            const uint32_t* ranks, uint32_t base, size_t count, uint16_t* positions) noexcept {
-  static_assert(kSegmentStrips == 256);
-  const ClassMasks masks(index, split, class_id);
-  const uint16_t* before = index.before[class_id];
-  alignas(32) uint16_t every_16th[16];
-  for (size_t i = 0; i < 16; ++i) every_16th[i] = before[16 * i];
-  constexpr size_t kBatch = 64;
-  uint16_t strips[kBatch];
-  uint64_t members[kBatch];  // of the class, in the strip
-  for (size_t begin = 0; begin < count; begin += kBatch) {
-    const size_t size = count - begin < kBatch ? count - begin : kBatch;
-    const uint32_t* const own = ranks + begin;
-    for (size_t i = 0; i < size; ++i) {
-      const uint16_t target = uint16_t(own[i] - base);
-      const size_t coarse = 16 * size_t(count_not_above(every_16th, target) - 1);
-      strips[i] = uint16_t(coarse + count_not_above(before + coarse, target) - 1);
-    }
-    for (size_t i = 0; i < size; ++i) members[i] = masks(strips[i]);
-    for (size_t i = 0; i < size; ++i) {
-      const uint32_t left = uint16_t(own[i] - base - before[strips[i]]);
-      positions[begin + i] = uint16_t(strips[i] * kStripElements + select_bit(members[i], left));
-    }
-  }
-}
+#include "kernels/simd/segment-inl.h"
 
 // Positions are known long before they are reached: memory is told in time. Lines go to the
 // second-level cache: from there 3 M changes of 512 MB take 21 ms, from the first 25, without 29

@@ -74,25 +74,37 @@ enum class Counts : uint8_t { kOfAClass, kOfAStrip };
 template <Counts kCounts>
 class Indexer {
  public:
-  Indexer(const ClassSplit& split, SegmentIndex* out)
+  // What is kept of a segment while others are worked on.
+  struct State {
+    uint16x8_t totals;
+    uint16x8_t rows[8];
+  };
+
+  explicit Indexer(const ClassSplit& split)
       : split_(split),
-        out_(out),
         is_bf16_(split.key_shift == 7 && split.key_mask == 0xff),
         shift_(vdupq_n_s16(int16_t(-split.key_shift))),
-        key_mask_(vdupq_n_u8(split.key_mask)),
-        totals_(vdupq_n_u16(0)) {
+        key_mask_(vdupq_n_u8(split.key_mask)) {
     for (int i = 0; i < 7; ++i) {
       // "Reaches t" is "is above t - 1"; an unused threshold is one that no key is above.
       limits_[i] = vdupq_n_u8(i + 1 < split.num_classes ? uint8_t(split.thresholds[i] - 1) : 255);
     }
   }
 
+  // Goes on with strip number `strip` of a segment; 0 begins one.
+  inline void open(SegmentIndex* out, State* state, size_t strip) {
+    out_ = out;
+    state_ = state;
+    totals_ = strip == 0 ? vdupq_n_u16(0) : state->totals;
+  }
+  inline void close() { state_->totals = totals_; }
+
   template <class T>
   inline void add(const T* p, size_t strip, uint64_t exists = ~uint64_t{0}) {
     if constexpr (kCounts == Counts::kOfAStrip) {
       vst1q_u16(&out_->before[0][0] + strip * kMaxClasses, totals_);
     } else {
-      rows_[strip % 8] = totals_;
+      state_->rows[strip % 8] = totals_;
     }
     uint8_t* scratch = out_->scratch + strip * kStripElements;
     Keys64 keys;
@@ -114,7 +126,7 @@ class Indexer {
 
   void finish(size_t num_strips) {
     for (size_t strip = num_strips; strip < kSegmentStrips; ++strip) {
-      rows_[strip % 8] = totals_;
+      state_->rows[strip % 8] = totals_;
       if (strip % 8 == 7) store_columns(strip - 7);
     }
     vst1q_u16(out_->total, totals_);
@@ -154,8 +166,8 @@ class Indexer {
   inline void store_columns(size_t strip) {
     uint32x4_t low[4], high[4];  // pairs of strips; classes in order
     for (int i = 0; i < 4; ++i) {
-      low[i] = vreinterpretq_u32_u16(vzip1q_u16(rows_[2 * i], rows_[2 * i + 1]));
-      high[i] = vreinterpretq_u32_u16(vzip2q_u16(rows_[2 * i], rows_[2 * i + 1]));
+      low[i] = vreinterpretq_u32_u16(vzip1q_u16(state_->rows[2 * i], state_->rows[2 * i + 1]));
+      high[i] = vreinterpretq_u32_u16(vzip2q_u16(state_->rows[2 * i], state_->rows[2 * i + 1]));
     }
     store_four(low, 0, strip);
     store_four(high, 4, strip);
@@ -172,9 +184,9 @@ class Indexer {
   }
 
   const ClassSplit split_;
-  SegmentIndex* const out_;
+  SegmentIndex* out_ = nullptr;
+  State* state_ = nullptr;
   const bool is_bf16_;  // whose keys two instructions narrow
-  uint16x8_t rows_[8];
   const int16x8_t shift_;
   const uint8x16_t key_mask_;
   uint8x16_t limits_[7];

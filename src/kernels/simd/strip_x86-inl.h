@@ -64,13 +64,19 @@ inline uint64_t diff_strip(const T* a, const T* b) {
 
 class StripIndexer {
  public:
-  StripIndexer(const ClassSplit& split, SegmentIndex* out)
-      : split_(split), out_(out), shift_(_mm_cvtsi32_si128(split.key_shift)) {
+  struct State {};  // all is in the index
+
+  explicit StripIndexer(const ClassSplit& split)
+      : split_(split), shift_(_mm_cvtsi32_si128(split.key_shift)) {
     for (int i = 0; i < 7; ++i) {
       // "Reaches t" is "is above t - 1"; an unused threshold is one that no key is above.
       limits_[i] = i + 1 < split.num_classes ? uint8_t(split.thresholds[i] - 1) : 255;
     }
   }
+
+  // Goes on with a segment.
+  inline void open(SegmentIndex* out, State*, size_t) { out_ = out; }
+  inline void close() {}
 
   template <class T>
   inline void add(const T* p, size_t strip, uint64_t exists = ~uint64_t{0}) {
@@ -256,7 +262,7 @@ class StripIndexer {
 #endif
 
   const ClassSplit split_;
-  SegmentIndex* const out_;
+  SegmentIndex* out_ = nullptr;
   const __m128i shift_;
   uint8_t limits_[7];
 };
