@@ -73,6 +73,7 @@ class AdaptiveCodec final : public Codec {
  public:
   CodecId id() const noexcept override { return CodecId::kAdaptive; }
   std::string_view name() const noexcept override { return "adaptive"; }
+  bool reads_old() const noexcept override { return true; }
 
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {

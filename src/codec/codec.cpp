@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "codec/regions.h"
 #include "digest/parallel.h"
 
 namespace deltawire {
@@ -24,6 +25,21 @@ Result<Changes> Codec::decode_summed(Layout layout, Bytes payload, Bytes old_byt
                                      ThreadPool* pool, Sums* sums) const {
   *sums = sums_of(old_bytes, 0, pool);
   return decode(layout, payload, old_bytes, pool);
+}
+
+Status Codec::apply_to_regions(Layout layout, size_t n, Bytes payload,
+                               std::span<const Region> regions, const ReadOld& read_old,
+                               ThreadPool* pool) const {
+  DW_ASSIGN_OR_RETURN(const RegionSet held, RegionSet::of(layout, n, regions));
+  if (n == 0 || (payload.empty() && reads_old())) return {};
+  const size_t columns = layout.columns == 0 ? n : layout.columns;
+  const Tile all{0, n / columns, columns};
+  std::vector<uint8_t> array(n * layout.width);
+  const ReadOld nothing = [](size_t, MutableBytes) -> Status { return {}; };
+  DW_RETURN_IF_ERROR(held.gather(all, reads_old() ? read_old : nothing, array.data()));
+  DW_RETURN_IF_ERROR(apply(layout, payload, array, pool));
+  held.scatter(all, array.data());
+  return {};
 }
 
 // Every codec by its id and its name.

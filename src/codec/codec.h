@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -64,6 +65,11 @@ struct ChangingArrays {
   bool any() const { return old_bytes || new_bytes; }
 };
 
+// Reads the old elements from number `begin` on, as many as `out` takes: from a checkpoint that
+// still has the old version, or from a neighbour.
+using ReadOld = std::function<Status(size_t begin, MutableBytes out)>;
+struct Region;
+
 // Stateless and thread-safe. `old_bytes` and `new_bytes` have the same size, a multiple of the
 // width, and need no alignment. Payloads are untrusted: a bad one gives Corruption, never a crash;
 // memory spent on one is bounded by the array's own size.
@@ -90,6 +96,17 @@ class Codec {
   // The same; `sums` become those of the old array, as a whole tensor.
   virtual Result<Changes> decode_summed(Layout layout, Bytes payload, Bytes old_bytes,
                                         ThreadPool* pool, Sums* sums) const;
+  // Patches the parts of an array of n elements that are held (regions.h), in place. What is not
+  // held and is needed comes from `read_old`, which may be empty; then such a payload is
+  // Unsupported, and nothing is written. `tight` in tiles needs nothing but the tiles that a region
+  // cuts.
+  virtual Status apply_to_regions(Layout layout, size_t n, Bytes payload,
+                                  std::span<const Region> regions, const ReadOld& read_old,
+                                  ThreadPool* pool) const;
+
+ protected:
+  // Whether new values depend on old ones.
+  virtual bool reads_old() const noexcept { return false; }
 };
 
 std::span<const Codec* const> all_codecs() noexcept;  // ordered by id

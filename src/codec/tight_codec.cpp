@@ -101,7 +101,7 @@ class Encoder {
     for (size_t i = 0; i < group.count; ++i) out[i].clear();
     Copies& copies = thread_scratch<Copies>();
     // Short ones: changes are picked up while their weights are in cache.
-    const Stripes stripes(tiling_, group, kSegmentStrips / 4);
+    const Stripes stripes(tiling_, group, tiling_.stride(), kSegmentStrips / 4);
     Spread spread(pending == nullptr ? 0 : pending->tiles.size(), stripes.size());
     for (size_t i = 0; i < stripes.size(); ++i) {
       const Stripe stripe = stripes[i];
@@ -232,6 +232,7 @@ class TightCodec final : public Codec {
  public:
   CodecId id() const noexcept override { return CodecId::kTight; }
   std::string_view name() const noexcept override { return "tight"; }
+  bool reads_old() const noexcept override { return true; }
 
   Result<Encoded> encode(Layout layout, Bytes old_bytes, Bytes new_bytes,
                          ThreadPool* pool) const override {
@@ -265,6 +266,18 @@ class TightCodec final : public Codec {
     auto changes = decode_blocks(layout, payload, old_bytes, pool, &shared);
     *sums = shared.all();
     return changes;
+  }
+
+  Status apply_to_regions(Layout layout, size_t n, Bytes payload, std::span<const Region> regions,
+                          const ReadOld& read_old, ThreadPool* pool) const override {
+    DW_ASSIGN_OR_RETURN(const RegionSet held, RegionSet::of(layout, n, regions));
+    if (payload.empty()) return {};
+    size_t consumed = 0;
+    DW_ASSIGN_OR_RETURN(const tight::Model model, tight::read_model(layout, payload, &consumed));
+    if (!model.tiles.tiled()) {  // a block holds rows of several regions
+      return Codec::apply_to_regions(layout, n, payload, regions, read_old, pool);
+    }
+    return tight::apply_to_regions(layout, n, payload, held, read_old, pool);
   }
 
   static Result<Encoded> encode_blocks(Layout layout, Bytes old_bytes, Bytes new_bytes,

@@ -8,6 +8,7 @@
 
 #include "base/thread_pool.h"
 #include "codec/codec.h"
+#include "codec/regions.h"
 #include "codec/tight_model.h"
 #include "digest/sums.h"
 
@@ -48,6 +49,9 @@ const char* read_block_head(const Model& model, size_t n, BitReader* in, BlockHe
 // `patched`, unless null, is fed the new array. Payloads are not empty.
 Status apply_payload(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool,
                      Hasher* patched);
+// Of payloads in tiles.
+Status apply_to_regions(Layout layout, size_t n, Bytes payload, const RegionSet& held,
+                        const ReadOld& read_old, ThreadPool* pool);
 // `sums`, unless null, get those of the old array.
 Result<Changes> decode_payload(Layout layout, Bytes payload, Bytes old_bytes, ThreadPool* pool,
                                SharedSums* sums);

@@ -79,8 +79,11 @@ TileGroup TileGroups::group(size_t i) const {
   return {i / groups_per_panel_ * per_panel_ + first, std::min(tiles_, per_panel_ - first)};
 }
 
-Stripes::Stripes(const Tiling& tiling, TileGroup group, size_t max_strips)
-    : tiled_(tiling.tiled()), stride_(tiling.stride()), front_(tiling[group.first]) {
+Stripes::Stripes(const Tiling& tiling, TileGroup group, size_t stride, size_t max_strips)
+    : tiled_(tiling.tiled()),
+      array_stride_(tiling.stride()),
+      stride_(stride),
+      front_(tiling[group.first]) {
   const Tile back = tiling[group.first + group.count - 1];
   columns_ = back.begin + back.columns - front_.begin;
   step_ = tiled_ ? max_strips / ScanShape::strips(front_.columns) : kSegmentElements;
@@ -92,7 +95,7 @@ Stripe Stripes::operator[](size_t i) const {
   if (!tiled_)
     return {front_.begin + at, at, ScanShape::of_row(std::min(step_, columns_ - at)),
             columns_ - at};
-  return {front_.begin + at * stride_,
+  return {front_.begin + at * array_stride_,
           at * stride_,
           {std::min(step_, front_.rows - at), columns_, front_.columns},
           front_.rows - at};

@@ -86,7 +86,7 @@ class TileGroups {
 // A step of a scan over a group: some rows of all its tiles, a segment of the kernels for each.
 struct Stripe {
   size_t begin;   // the first element, counted in the array
-  size_t offset;  // from the begin of a tile
+  size_t offset;  // from the begin of a tile, in memory that has `stride` elements to a row
   ScanShape shape;
   size_t left;  // rows of the group from here on; in a block that is not a tile, elements
 };
@@ -94,13 +94,13 @@ struct Stripe {
 class Stripes {
  public:
   // With at most so many strips of each tile in a stripe.
-  Stripes(const Tiling& tiling, TileGroup group, size_t max_strips = kSegmentStrips);
+  Stripes(const Tiling& tiling, TileGroup group, size_t stride, size_t max_strips = kSegmentStrips);
   size_t size() const { return count_; }
   Stripe operator[](size_t i) const;
 
  private:
   const bool tiled_;
-  const size_t stride_;
+  const size_t array_stride_, stride_;
   Tile front_;
   size_t columns_, step_, count_;
 };
