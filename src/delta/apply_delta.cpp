@@ -27,7 +27,7 @@ Status build_tensor(OutTensor* tensor, MutableBytes out, ThreadPool* pool) {
   for (const Delta::Entry* item : tensor->entries) {
     const DeltaEntry& entry = item->entry;
     const Codec& codec = *find_codec(entry.codec);
-    const Layout layout = layout_of(entry.dtype);
+    const Layout layout = entry.layout();
     std::vector<uint8_t> boxed;
     MutableBytes contents = out;
     if (!entry.box.whole()) {

@@ -23,9 +23,13 @@ Result<const Codec*> codec_named(const std::string& name) {
   return invalid_argument("codec " + quote(name) + " is not known; known: " + known);
 }
 
+Layout layout_of(const TensorChange& change) {
+  return deltawire::layout_of(change.dtype, box_shape(change.box, change.shape));
+}
+
 Result<Choice> encode_hashed(const TensorChange& change, const Codec* codec, const Hashers& hashers,
                              ThreadPool* pool) {
-  const Layout layout = layout_of(change.dtype);
+  const Layout layout = layout_of(change);
   const Bytes before = change.old_bytes, after = change.new_bytes;
   if (codec == nullptr) return encode_smallest_hashed(layout, before, after, hashers, pool);
   Choice choice;
@@ -64,7 +68,7 @@ Result<std::optional<Choice>> encode_by_blocks(const EncodeItem& item, const Cod
   }
   DW_ASSIGN_OR_RETURN(
       std::optional<Encoded> encoded,
-      encode_changing(layout_of(item.change.dtype), item.change.old_bytes, item.change.new_bytes,
+      encode_changing(layout_of(item.change), item.change.old_bytes, item.change.new_bytes,
                       {hash_old ? &old_hasher : nullptr, &new_hasher}, changing, only_tight, pool));
   if (!encoded) return choice;
   out->entry.new_digest = new_hasher.finish();
@@ -85,7 +89,7 @@ Status encode_whole(const EncodeItem& item, const Codec* codec, ThreadPool* pool
                     EncodedItem* out) {
   const TensorChange& change = item.change;
   out->entry.codec = CodecId::kRaw;
-  out->entry.num_changed = item.size_bytes() / layout_of(change.dtype).width;
+  out->entry.num_changed = item.size_bytes() / layout_of(change).width;
   out->changed = true;
   if (item.new_contents != nullptr) {
     DW_ASSIGN_OR_RETURN(out->entry.new_digest,
@@ -96,7 +100,7 @@ Status encode_whole(const EncodeItem& item, const Codec* codec, ThreadPool* pool
   const std::vector<uint8_t> bytes(change.new_bytes.begin(), change.new_bytes.end());
   out->entry.new_digest = sum128_of(bytes, pool);
   DW_ASSIGN_OR_RETURN(Choice choice,
-                      encode_whole_array(layout_of(change.dtype), bytes,
+                      encode_whole_array(layout_of(change), bytes,
                                          codec != nullptr && codec->id() == CodecId::kRaw, pool));
   out->entry.codec = choice.codec;
   out->payload = std::move(choice.encoded.payload);

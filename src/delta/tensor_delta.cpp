@@ -133,7 +133,7 @@ bool fits_pairs(const Patched& tensor) {
 
 Status stage_pairs(Patched* tensor, ThreadPool* pool) {
   const Delta::Entry& item = tensor->entries[0];
-  const Layout layout = layout_of(item.entry.dtype);
+  const Layout layout = item.entry.layout();
   auto changes = find_codec(item.entry.codec)->decode(layout, item.payload, tensor->bytes, pool);
   if (!changes.ok()) return std::move(changes).status().at(item.place);
   tensor->changes = std::move(changes).value();
@@ -156,7 +156,7 @@ Status stage_whole(Patched* tensor, ThreadPool* pool) {
       contents = boxed;
     }
     DW_RETURN_IF_ERROR(find_codec(entry.codec)
-                           ->apply(layout_of(entry.dtype), item.payload, contents, pool)
+                           ->apply(entry.layout(), item.payload, contents, pool)
                            .at(item.place));
     const Digest got = digest_of(DigestKind::kSum128, contents);
     if (got != entry.new_digest) return wrong_digest(item, got);

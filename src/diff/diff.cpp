@@ -318,7 +318,7 @@ Status DiffSink::add(size_t piece, uint64_t begin, uint64_t size_bytes, DeltaEnt
   record.changed = true;
   record.num_changed += entry.num_changed;
   if (!entry.old_digest) record.num_elements += entry.num_changed;  // new: there is no other count
-  if (job.keep) job.keep->add({piece, begin, size_bytes, entry.codec, payload});
+  if (job.keep) job.keep->add({piece, begin, size_bytes, entry.layout(), entry.codec, payload});
   DW_RETURN_IF_ERROR(stream->add(std::move(entry), std::move(payload)));
   diff->payload_bytes = stream->payload_bytes();
   diff->dense = diff->payload_bytes > job.give_up_bytes;

@@ -16,6 +16,7 @@ struct KeptChange {
   size_t tensor = 0;  // as published
   // What it patches of the tensor's (or its box's) bytes. All of a tensor that is new.
   uint64_t begin = 0, size_bytes = 0;
+  Layout layout = {};  // of those bytes
   CodecId codec = CodecId::kRaw;
   Payload payload;
 };

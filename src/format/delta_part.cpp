@@ -128,6 +128,8 @@ uint64_t DeltaEntry::box_bytes() const {
   return tensor_size_bytes(dtype, box_shape(box, shape)).value();  // checked when it was made
 }
 
+Layout DeltaEntry::layout() const { return layout_of(dtype, box_shape(box, shape)); }
+
 uint64_t DeltaEntry::num_elements() const { return box_bytes() / layout_of(dtype).width; }
 
 std::string format_entry(const DeltaEntry& entry) {

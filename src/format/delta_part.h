@@ -42,6 +42,7 @@ struct DeltaEntry {
 
   uint64_t box_bytes() const;     // size of the box's contents
   uint64_t num_elements() const;  // elements in the box, as codecs see them
+  Layout layout() const;          // of the box's contents
 };
 
 // "tight BF16 2048,1024 - 82996 c3e2... 61d5...": codec, dtype, shape, box, changed, old, new; "-"

@@ -10,5 +10,7 @@ namespace deltawire {
 // are pairs of floats, packed 4- and 6-bit elements are bytes: "elements" in a delta are what
 // codecs see, so a C64 tensor has twice as many as its shape says.
 Layout layout_of(DType dtype) noexcept;
+// The same of an array of this shape, whose last two dimensions are a matrix.
+Layout layout_of(DType dtype, const Shape& shape) noexcept;
 
 }  // namespace deltawire

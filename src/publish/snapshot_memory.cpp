@@ -173,7 +173,7 @@ Status MemorySnapshot::advance_changes(std::span<const KeptChange> changes,
   if (!piece->held) DW_RETURN_IF_ERROR(piece->allocate(size_t(changes[0].size_bytes)));
   for (const KeptChange& change : changes) {
     DW_RETURN_IF_ERROR(find_codec(change.codec)
-                           ->apply(layout_of(record.dtype), change.payload.bytes,
+                           ->apply(change.layout, change.payload.bytes,
                                    piece->bytes.subspan(change.begin, change.size_bytes), pool_));
   }
   return check_advanced(record, digest_of(record.digest.kind, piece->bytes));
@@ -222,7 +222,7 @@ Status MemorySnapshot::advance_on_device(const Advance& next, const std::vector<
       std::vector<uint8_t> whole(size_t(changes[0].size_bytes));
       DW_RETURN_IF_ERROR(
           find_codec(changes[0].codec)
-              ->apply(layout_of(record.dtype), changes[0].payload.bytes, whole, pool_));
+              ->apply(changes[0].layout, changes[0].payload.bytes, whole, pool_));
       DW_ASSIGN_OR_RETURN(piece->on_device, next.device->hold(whole, record.dtype));
       piece->held = true;
     } else {

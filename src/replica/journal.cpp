@@ -253,7 +253,7 @@ Result<PatchedFiles> carry_out_patch(const OpenPatch& patch, ThreadPool* pool) {
             files[places[i].file]->bytes().subspan(places[i].range.offset, places[i].range.size);
         if (touches_most_pages(item.entry.num_changed, bytes.size())) map_all(bytes);
         DW_RETURN_IF_ERROR(find_codec(item.entry.codec)
-                               ->apply(layout_of(item.entry.dtype), item.payload, bytes, nullptr)
+                               ->apply(item.entry.layout(), item.payload, bytes, nullptr)
                                .at(item.place));
         DW_SYNC_POINT("replica: tensor patched");
         return {};

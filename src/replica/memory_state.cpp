@@ -85,7 +85,7 @@ Status apply_entry(const DeltaEntry& entry, Bytes payload, const Allocate& alloc
     DW_ASSIGN_OR_RETURN(const auto owner, allocate(size));
     const MutableBytes bytes(owner.get(), size);
     (*state)[entry.tensor] = {entry.dtype, entry.shape, bytes, owner};
-    return find_codec(entry.codec)->apply(layout_of(entry.dtype), payload, bytes, pool);
+    return find_codec(entry.codec)->apply(entry.layout(), payload, bytes, pool);
   }
   const auto found = state->find(entry.tensor);
   if (found == state->end()) return base_mismatch("there is no such tensor");
@@ -96,7 +96,7 @@ Status apply_entry(const DeltaEntry& entry, Bytes payload, const Allocate& alloc
         ", got " + std::string(dtype_name(tensor.dtype)) + " " + shape_to_string(tensor.shape));
   }
   const Codec& codec = *find_codec(entry.codec);
-  const Layout layout = layout_of(entry.dtype);
+  const Layout layout = entry.layout();
   if (entry.box.whole()) return codec.apply(layout, payload, tensor.bytes, pool);
   std::vector<uint8_t> contents(entry.box_bytes());
   copy_box_out(entry.box, entry.dtype, entry.shape, tensor.bytes, contents);

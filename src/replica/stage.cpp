@@ -56,8 +56,8 @@ Status check_base(const StageJob& job, const std::vector<Slab>& slabs, ThreadPoo
 Result<Changes> decode_slabs(const StageJob& job, const std::vector<Slab>& slabs,
                              ThreadPool* pool) {
   Changes all;
-  const Layout layout = layout_of(job.held.dtype);
   for (const Slab& slab : slabs) {
+    const Layout layout = slab.item->entry.layout();
     const Codec& codec = *find_codec(slab.item->entry.codec);
     Result<Changes> own = codec.decode(layout, slab.item->payload, bytes_of(job, slab), pool);
     if (!own.ok()) return std::move(own).status().at(slab.item->place);
@@ -74,7 +74,7 @@ Result<Changes> decode_slabs(const StageJob& job, const std::vector<Slab>& slabs
 Status stage_whole(const StageJob& job, const Delta::Entry& item, ThreadPool* pool,
                    const std::function<Status(RedoEntry)>& take) {
   const Digest& target = job.target.manifest.digests[job.steps.index];
-  const Layout layout = layout_of(job.held.dtype);
+  const Layout layout = item.entry.layout();
   Sums sums;
   const Result<Changes> changes =
       find_codec(item.entry.codec)

@@ -72,7 +72,7 @@ Status apply_entries(const TensorSteps& steps, MutableBytes data, ThreadPool* po
   for (const Delta::Entry* item : steps.entries) {
     const DeltaEntry& entry = item->entry;
     const Codec& codec = *find_codec(entry.codec);
-    const Layout layout = layout_of(entry.dtype);
+    const Layout layout = entry.layout();
     const BoxRows rows(entry.box, entry.dtype, entry.shape);
     if (entry.box.whole() || rows.count() == 1) {  // lies together
       const MutableBytes own =
