@@ -33,6 +33,8 @@ struct Layout {
   uint8_t key_mask = 0xff;
   // An array that consists of matrices, row-major and one after the other; 0: of elements in order.
   uint32_t rows = 0, columns = 0;
+
+  bool operator==(const Layout&) const = default;
 };
 
 // Absolute changes: positions strictly ascending, values packed in the array's own width.

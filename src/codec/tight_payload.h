@@ -30,10 +30,6 @@ struct Payload {
 // Of an array of n elements. Checked, but for the blocks' insides.
 Result<Payload> split_payload(Layout layout, Bytes payload, size_t n);
 
-inline size_t num_blocks_of(size_t n, unsigned block_log2) {
-  return (n + (size_t{1} << block_log2) - 1) >> block_log2;
-}
-
 struct BlockHead {
   uint32_t unit_classes;
   uint32_t end[kMaxClasses];  // changes of all classes up to this one

@@ -5,7 +5,6 @@
 
 #include "base/guard.h"
 #include "codec/cuda/device_parts.h"
-#include "kernels/tight_math.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -18,9 +17,7 @@ uint64_t size_bytes(const DevicePair& pair) { return pair.num_elements * pair.la
 uint64_t whole_pages(uint64_t num_bytes) { return num_bytes / 4096 * 4096; }
 
 // Arrays of a single block stay where they are: `tight` codes them on the host.
-bool is_staged(const DevicePair& pair) {
-  return pair.num_elements > uint64_t{1} << tight::kBlockLog2;
-}
+bool is_staged(const DevicePair& pair) { return tiling_of(pair).size() > 1; }
 
 // Neighbours that are worked on together.
 struct PairGroup {

@@ -55,6 +55,14 @@ inline uint64_t make_value(Random& random, unsigned width, Content content) {
 struct HostPair {
   unsigned width = 2;
   std::vector<uint8_t> old_bytes, new_bytes;
+  uint32_t rows = 0, columns = 0;  // of matrices
+
+  Layout layout() const {
+    Layout layout = layout_of(width);
+    layout.rows = rows;
+    layout.columns = columns;
+    return layout;
+  }
 };
 
 // Each element changes with the given chance; a small step mostly, anything at times.
@@ -137,7 +145,7 @@ struct DeviceBatch {
   void add(HostPair pair, size_t skew = 0) {
     old_arrays.emplace_back(pair.old_bytes, skew);
     new_arrays.emplace_back(pair.new_bytes, skew == 0 ? 0 : skew + 1);
-    pairs.push_back({layout_of(pair.width), old_arrays.back().data(), new_arrays.back().data(),
+    pairs.push_back({pair.layout(), old_arrays.back().data(), new_arrays.back().data(),
                      pair.old_bytes.size() / pair.width});
     host.push_back(std::move(pair));
   }
@@ -145,8 +153,7 @@ struct DeviceBatch {
 
 // What the CPU makes of the same arrays.
 inline Encoded encode_on_cpu(CodecId codec, const HostPair& pair) {
-  return good(
-      find_codec(codec)->encode(layout_of(pair.width), pair.old_bytes, pair.new_bytes, nullptr));
+  return good(find_codec(codec)->encode(pair.layout(), pair.old_bytes, pair.new_bytes, nullptr));
 }
 
 }  // namespace deltawire::cuda

@@ -10,8 +10,7 @@ constexpr uint64_t kMostGathered = uint64_t{256} << 20;  // pinned memory is the
 
 bool is_same(const DevicePatch& a, const DevicePatch& b) {
   return a.data == b.data && a.num_elements == b.num_elements && a.codec == b.codec &&
-         a.layout.width == b.layout.width && a.layout.key_shift == b.layout.key_shift &&
-         a.layout.key_mask == b.layout.key_mask && a.payload.data() == b.payload.data() &&
+         a.layout == b.layout && a.payload.data() == b.payload.data() &&
          a.payload.size() == b.payload.size();
 }
 

@@ -38,6 +38,9 @@ Status check_pair(CodecId codec, const DevicePair& pair) {
       pair.num_elements <= uint64_t{1} << tight::kBlockLog2) {
     return invalid_argument("marked elements of a single block");
   }
+  if (pair.kind == NewKind::kMarkedFp8 && pair.layout.columns % 32 != 0) {
+    return invalid_argument("marked elements in rows that are no multiple of 32");
+  }
   return check_layout(pair.layout, pair.kind);
 }
 
@@ -116,7 +119,7 @@ Result<std::vector<DeviceEncoded>> encode(CodecId codec, std::span<const DeviceP
     for (const size_t i : members) group.push_back(pairs[i]);
     // Those of a single block have no tables there.
     const auto with_tables = std::count_if(group.begin(), group.end(), [](const DevicePair& pair) {
-      return pair.num_elements > uint64_t{1} << tight::kBlockLog2;
+      return tiling_of(pair).size() > 1;
     });
     Result<std::vector<DeviceEncoded>> encoded =
         codec == CodecId::kTight

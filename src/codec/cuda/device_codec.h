@@ -10,6 +10,7 @@
 #include "base/spare_vectors.h"
 #include "base/thread_pool.h"
 #include "codec/codec.h"
+#include "codec/tiles.h"
 #include "kernels/cuda/diff.h"
 #include "kernels/cuda/memory.h"
 
@@ -20,10 +21,15 @@ struct DevicePair {
   const void* old_data = nullptr;
   const void* new_data = nullptr;
   uint64_t num_elements = 0;
-  // kMarkedFp8: new_data is a MarkedFp8, and `tight` wants more elements than a block has. Others:
+  // kMarkedFp8: new_data is a MarkedFp8, and `tight` wants more elements than a block has, and rows
+  // of a multiple of 32. Others:
   // the layout is bf16's, and new_data is read as wider floats.
   NewKind kind = NewKind::kSame;
 };
+// The blocks that `tight` makes of it.
+inline Tiling tiling_of(const DevicePair& pair) {
+  return {choose_tiles(pair.layout, pair.num_elements), pair.layout, pair.num_elements};
+}
 
 struct DevicePatch {
   Layout layout;

@@ -108,14 +108,17 @@ class TightApplier {
     return to_status(found, "block", [&](uint32_t array) { return patches_[array].number; });
   }
 
-  // After result(), of arrays that were written from end to end.
+  // After result(), of arrays that were written from end to end, by blocks that share no word.
   Status fetch_digests(std::vector<std::optional<Digest>>* out) {
     std::vector<ArraySums> sums(patches_.size());
     DW_RETURN_IF_ERROR(copy(sums.data(), common_.sums, sums.size() * sizeof(ArraySums), stream_));
     DW_RETURN_IF_ERROR(wait(stream_));
     for (size_t i = 0; i < patches_.size(); ++i) {
-      const std::vector<Bytes>& blocks = prepared_.payloads[i].blocks;
-      if (std::any_of(blocks.begin(), blocks.end(), [](Bytes block) { return block.empty(); })) {
+      const auto& [model, blocks] = prepared_.payloads[i];
+      const bool whole_words =
+          !model.tiles.tiled() || patches_[i].patch.layout.columns * width_ % 8 == 0;
+      if (!whole_words ||
+          std::any_of(blocks.begin(), blocks.end(), [](Bytes block) { return block.empty(); })) {
         continue;
       }
       (*out)[patches_[i].number] =

@@ -10,7 +10,6 @@
 #include "codec/cuda/tight_payloads.h"
 #include "codec/cuda/tight_tables.h"
 #include "codec/cuda/workspace.h"
-#include "codec/tight_payload.h"
 
 namespace deltawire::cuda {
 namespace {
@@ -193,7 +192,10 @@ class BlockCoder {
     uint64_t changes = 0, bytes = 0;
     for (size_t i = 0; i < count; ++i) {
       const BlockName& name = slot.names[i];
-      slot.host_blocks[i] = {name.array, name.number, changes, bytes};
+      const Tiling tiling = tiling_of(pairs_[name.array]);
+      const Tile tile = tiling[name.number];
+      slot.host_blocks[i] = {name.array, uint32_t(tile.size()), place_of(tile, tiling.stride()),
+                             changes, bytes};
       changes += arrays_[name.array].room[kMaxClasses];
       bytes += arrays_[name.array].out_bytes;
     }
@@ -293,7 +295,7 @@ Result<std::vector<DeviceEncoded>> encode_large(std::span<const DevicePair> pair
   TightPayloads payloads(pairs, models, options);
   std::vector<BlockName> names;
   for (size_t i = 0; i < pairs.size(); ++i) {
-    const size_t num_blocks = tight::num_blocks_of(pairs[i].num_elements, tight::kBlockLog2);
+    const size_t num_blocks = tiling_of(pairs[i]).size();
     for (uint32_t b = 0; b < num_blocks; ++b) names.push_back({uint32_t(i), b});
   }
   for (const double factor : {1.0, 8.0, 1e9}) {
@@ -322,9 +324,7 @@ Result<std::vector<DeviceEncoded>> encode_tight(std::span<const DevicePair> pair
                                                 const DeviceOptions& options, Stream stream,
                                                 DeviceTimes* times) {
   std::vector<DevicePair> large, small;
-  const auto is_large = [](const DevicePair& pair) {
-    return tight::num_blocks_of(pair.num_elements, tight::kBlockLog2) > 1;
-  };
+  const auto is_large = [](const DevicePair& pair) { return tiling_of(pair).size() > 1; };
   for (const DevicePair& pair : pairs) (is_large(pair) ? large : small).push_back(pair);
   std::vector<DeviceEncoded> of_large, of_small;
   DW_ASSIGN_OR_RETURN(const Stream beside, options.workspace->stream(Workspace::kSmallArrays));

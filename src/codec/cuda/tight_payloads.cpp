@@ -28,7 +28,7 @@ TightPayloads::TightPayloads(std::span<const DevicePair> pairs,
       arrays_(pairs.size()),
       out_(pairs.size()) {
   for (size_t i = 0; i < pairs.size(); ++i) {
-    arrays_[i].num_missing = tight::num_blocks_of(pairs[i].num_elements, tight::kBlockLog2);
+    arrays_[i].num_missing = tiling_of(pairs[i]).size();
     arrays_[i].blocks.resize(arrays_[i].num_missing);
     arrays_[i].size_bytes = pairs[i].num_elements * width_;
   }

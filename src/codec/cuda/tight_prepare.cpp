@@ -84,23 +84,20 @@ Result<PreparedPatches> prepare_patches(std::span<const NumberedPatch> patches,
   parallel_for(pool, num, [&](size_t i, unsigned) {
     const Payload& payload = all.payloads[i];
     const DevicePatch& patch = patches[i].patch;
-    all.arrays[i] = {patch.data,
-                     make_keys(payload.model.split),
-                     {},
-                     uint32_t(first_table[i]),
-                     payload.model.num_contexts};
+    all.arrays[i] = {
+        make_keys(payload.model.split), {}, uint32_t(first_table[i]), payload.model.num_contexts};
     fill_contexts(payload.model, all.arrays[i].context_of_key);
     make_value_tables(payload.model, patch.layout.width, &all.tables[first_table[i]]);
     TightDecodeBlock* block = all.blocks.data() + first_block[i];
-    const uint64_t block_elements = uint64_t{1} << payload.model.tiles.block_log2;
+    const Tiling tiling(payload.model.tiles, patch.layout, patch.num_elements);
     for (size_t b = 0; b < payload.blocks.size() && failures[i].ok(); ++b) {
       const Bytes bytes = payload.blocks[b];
       if (bytes.empty()) continue;
       block->array = uint32_t(i);
       block->number = uint32_t(b);
-      block->first_element = b * block_elements;
-      block->num_elements =
-          uint32_t(std::min(block_elements, patch.num_elements - block->first_element));
+      block->data = patch.data;
+      block->place = place_of(tiling[b], tiling.stride());
+      block->num_elements = uint32_t(tiling[b].size());
       block->bytes = uint64_t(bytes.data() - patch.payload.data());
       failures[i] = prepare_block(payload, bytes, block).at("block " + std::to_string(b));
       ++block;
@@ -113,13 +110,12 @@ Result<PreparedPatches> prepare_patches(std::span<const NumberedPatch> patches,
 Result<BlockKinds> count_block_kinds(const DevicePatch& patch) {
   DW_ASSIGN_OR_RETURN(const Payload payload,
                       tight::split_payload(patch.layout, patch.payload, patch.num_elements));
-  const uint64_t block_elements = uint64_t{1} << payload.model.tiles.block_log2;
+  const Tiling tiling(payload.model.tiles, patch.layout, patch.num_elements);
   BlockKinds kinds;
   for (size_t b = 0; b < payload.blocks.size(); ++b) {
     if (payload.blocks[b].empty()) continue;
     TightDecodeBlock block{};
-    block.num_elements =
-        uint32_t(std::min(block_elements, patch.num_elements - b * block_elements));
+    block.num_elements = uint32_t(tiling[b].size());
     DW_RETURN_IF_ERROR(prepare_block(payload, payload.blocks[b], &block));
     ++kinds.num_blocks;
     if (block.only_units != 0) continue;

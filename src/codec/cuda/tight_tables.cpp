@@ -68,6 +68,12 @@ void fill_contexts(const Model& model, uint8_t context_of_key[256]) {
   tight::fill_class_of_key(model.context_thresholds, model.num_contexts - 1U, context_of_key);
 }
 
+BlockPlace place_of(const Tile& tile, uint64_t stride) {
+  static_assert(kMaxTileColumnsLog2 == BlockPlace::kMaxColumnsLog2);
+  if (tile.rows == 1 || tile.columns == stride) return {tile.begin};
+  return BlockPlace::of_rows(tile.begin, uint32_t(tile.columns), uint32_t(stride - tile.columns));
+}
+
 Result<const GapTables*> gap_tables(Stream stream) {
   static std::mutex mutex;
   // Never freed: the driver may be gone before static objects are.
@@ -133,11 +139,10 @@ Result<std::vector<Model>> fit_models(std::span<const DevicePair> pairs,
     const SampledPieces pieces = sampled_pieces(pair.num_elements);
     arrays.push_back({pair.old_data, pair.new_data, pair.num_elements, pieces.all, pieces.taken,
                       pair.layout.key_shift, pair.layout.key_mask});
-    for (const size_t block : sampled_blocks(num_blocks_of(pair.num_elements, kBlockLog2), false)) {
-      const uint64_t first = uint64_t{block} << kBlockLog2;
-      blocks.push_back(
-          {uint32_t(i), first,
-           uint32_t(std::min<uint64_t>(uint64_t{1} << kBlockLog2, pair.num_elements - first))});
+    const Tiling tiling = tiling_of(pair);
+    for (const size_t block : sampled_blocks(tiling.size(), tiling.tiled())) {
+      const Tile tile = tiling[block];
+      blocks.push_back({uint32_t(i), uint32_t(tile.size()), place_of(tile, tiling.stride())});
     }
   }
   const size_t array_bytes = num * sizeof(SampleArray), key_bytes = num * sizeof(KeyCounts);
@@ -172,6 +177,7 @@ Result<std::vector<Model>> fit_models(std::span<const DevicePair> pairs,
     const KeyStats stats = key_stats(host_keys[i]);
     const ClassSplit split = fit_split(stats, pairs[i].layout, pairs[i].num_elements);
     models[i] = fit(pairs[i], stats, split, host_values + i * num_counts);
+    models[i].tiles = choose_tiles(pairs[i].layout, pairs[i].num_elements);
   });
   return models;
 }

@@ -19,6 +19,9 @@ void make_value_tables(const tight::Model& model, uint8_t width, TableFrequencie
 TightKeys make_keys(const ClassSplit& split);
 void fill_contexts(const tight::Model& model, uint8_t context_of_key[256]);
 
+// Where a tile is in its array, whose rows are `stride` elements apart.
+BlockPlace place_of(const Tile& tile, uint64_t stride);
+
 // All 256 tables of gaps, of the device in use; made once for each. Any thread may ask.
 struct GapTables {
   Buffer decode, encode;

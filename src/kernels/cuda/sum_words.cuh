@@ -35,7 +35,7 @@ struct SegmentKeys {
   static __device__ SegmentKeys placed(uint64_t segment) {
     return SegmentKeys(segment - lane_id() / 2);
   }
-  // All threads of the warp ask for the same one.
+  // All threads of the warp ask, each for any of them.
   __device__ uint64_t of(unsigned number, unsigned lane) const {
     return __shfl_sync(kAllLanes, made, 2 * number + lane);
   }

@@ -1,6 +1,7 @@
 // Before blocks without coded classes are written: whether each class has as many elements as its
 // ranks say. A thread block for each block.
 #include "kernels/cuda/check.cuh"
+#include "kernels/cuda/staged_rows.cuh"
 #include "kernels/cuda/status.cuh"
 #include "kernels/cuda/tight_decode_steps.h"
 #include "kernels/cuda/tight_scan.cuh"
@@ -47,22 +48,24 @@ __global__ void __launch_bounds__(kThreads) check_blocks(TightDecodeWork work) {
   if (__syncthreads_or(threadIdx.x == 0 && work.status->code != 0) != 0) return;
 
   constexpr uint32_t kPer = 16 / sizeof(T), kRound = kThreads * kInFlight;
-  const T* const from = static_cast<const T*>(array.data) + block.first_element;
-  const uint4* const chunks = reinterpret_cast<const uint4*>(from);
-  const uint32_t num_chunks = is_aligned16(from) ? block.num_elements / kPer / kRound * kRound : 0;
+  const BlockPlace place = block.place;
+  const uint32_t num_chunks =
+      has_chunks<T>(block.data, place) ? block.num_elements / kPer / kRound * kRound : 0;
   PartCounts part;
-  for (uint32_t base = threadIdx.x; base < num_chunks; base += kRound) {
-    uint4 bits[kInFlight];
+  with_chunks<T>(block.data, place, 0, [&](const auto& at) {
+    for (uint32_t base = threadIdx.x; base < num_chunks; base += kRound) {
+      uint4 bits[kInFlight];
 #pragma unroll
-    for (unsigned k = 0; k < kInFlight; ++k) bits[k] = __ldcs(chunks + base + k * kThreads);
-    RowCounts row;
+      for (unsigned k = 0; k < kInFlight; ++k) bits[k] = __ldcs(at(base + k * kThreads));
+      RowCounts row;
 #pragma unroll
-    for (unsigned k = 0; k < kInFlight; ++k) count_chunk<T>(bits[k], keys, one_hot, &row);
-    part.add(row);
-  }
+      for (unsigned k = 0; k < kInFlight; ++k) count_chunk<T>(bits[k], keys, one_hot, &row);
+      part.add(row);
+    }
+  });
   for (uint32_t i = num_chunks * kPer + threadIdx.x; i < block.num_elements; i += kThreads) {
     RowCounts row;
-    row.add(one_hot[keys.of(load_element<T>(array.data, block.first_element + i))]);
+    row.add(one_hot[keys.of(load_element<T>(block.data, place(i)))]);
     part.add(row);
   }
 #pragma unroll

@@ -144,8 +144,7 @@ __global__ void __launch_bounds__(kThreads) code_blocks(TightEncodeWork work) {
   const TightEncodeBlock block = work.blocks[index];
   const TightEncodeArray& array = work.arrays[block.array];
   const unsigned num_classes = array.keys.num_classes;
-  const uint64_t left = array.num_elements - (uint64_t{block.number} << kBlockLog2);
-  const uint32_t n = uint32_t(min(left, uint64_t{1} << kBlockLog2));
+  const uint32_t n = block.num_elements;
   const BlockLists<T> lists{array, work.ranks + block.first_change,
                             static_cast<const T*>(work.old_values) + block.first_change,
                             static_cast<const T*>(work.steps) + block.first_change};

@@ -3,11 +3,11 @@
 #include "kernels/cuda/cast.cuh"
 #include "kernels/cuda/check.cuh"
 #include "kernels/cuda/staged_rows.cuh"
-#include "kernels/cuda/sum_key_table.cuh"
 #include "kernels/cuda/tight_encode.h"
 #include "kernels/cuda/tight_scan.cuh"
 #include "kernels/cuda/warp_bits.cuh"
 #include "kernels/cuda/widths.h"
+#include "kernels/cuda/written_sums.cuh"
 
 namespace deltawire::cuda {
 namespace {
@@ -120,20 +120,34 @@ __device__ uint32_t rank_of(const CollectMemory<T, kKind>& memory, KeyBits keys,
          __popc(same & ((1U << in_step % Step::kGroupElements) - 1));
 }
 
-// Adds the new elements of a step: `num_bytes` as they are hashed, from `first_byte` of their array
-// on. Warps take whole segments, not their own rows: so each thread has the same keys all the time.
+// Adds the new elements of a step, `count` from `first` of their block on. Warps take whole
+// segments, not their own rows: so each thread has the same keys all the time. Words that blocks
+// share, and those of rows that begin anywhere, are read again.
 template <class T, NewKind kKind>
-__device__ void add_step(const CollectMemory<T, kKind>& memory, uint64_t first_byte,
-                         uint32_t num_bytes, SumLanes* lanes) {
+__device__ void add_step(const CollectMemory<T, kKind>& memory, const TightEncodeArray& array,
+                         const TightEncodeBlock& block, uint32_t first, uint32_t count,
+                         SumLanes* lanes) {
   using Memory = CollectMemory<T, kKind>;
   constexpr uint32_t kStepBytes = Memory::Step::kElements * sizeof(T);
   constexpr unsigned kSegments = kStepBytes / sum128::kSegmentBytes / Memory::Step::kWarps;
-  static_assert(kSegments > 0 && kSegments <= SegmentKeys::kCount);
+  using Sums = StepSums<T, kSegments>;
   using Bits = NewBits<T, staged_as(kKind)>;
   constexpr unsigned kRowChunks = decltype(memory.new_rows)::kChunks;
+  const BlockPlace& place = block.place;
+  const bool ends_word = block.num_elements * sizeof(T) % sum128::kWordBytes == 0 ||
+                         place.begin + block.num_elements == array.num_elements;
+  if (place.piece_bytes<T>() < Sums::kMinPiece || !ends_word) {
+    const uint64_t end = array.num_elements * sizeof(T);
+    const auto load = [&](uint64_t byte, uint32_t) {
+      return HashedBytes<kKind>::load_word(array.new_data, byte,
+                                           unsigned(min(uint64_t{8}, end - byte)));
+    };
+    add_words<T>(place, first, count, load, lanes);
+    return;
+  }
+  const uint32_t num_bytes = count * sizeof(T);
   const unsigned first_segment = threadIdx.x / kWarp * kSegments;
-  const ThreadWordKeys words = load_word_keys();
-  const SegmentKeys segments(first_byte / sum128::kSegmentBytes + first_segment);
+  Sums sums(place, first + first_segment * uint32_t(sum128::kSegmentBytes / sizeof(T)));
 #pragma unroll
   for (unsigned s = 0; s < kSegments; ++s) {
     const unsigned chunk = (first_segment + s) * kWarp + lane_id();
@@ -144,17 +158,18 @@ __device__ void add_step(const CollectMemory<T, kKind>& memory, uint64_t first_b
       now.bits[v] = memory.new_rows.chunk(at / kRowChunks, at % kRowChunks);
     }
     if (num_bytes == kStepBytes) {
-      lanes->add(now.rounded(), words, segments, s);
+      sums.template add<true>(now.rounded(), 16, s, lanes);
     } else {
       const uint32_t left = num_bytes - min(num_bytes, chunk * 16);
-      lanes->add_some(now.rounded(), left, words, segments, s);
+      sums.template add<false>(now.rounded(), left, s, lanes);
     }
   }
 }
 
 // A thread's row of new elements: the old ones, but for those that `marks` says have changed.
 template <class Memory>
-__device__ void make_row(Memory* memory, const MarkedFp8& array, uint64_t step, uint32_t marks) {
+__device__ void make_row(Memory* memory, const MarkedFp8& array, const BlockPlace& place,
+                         uint32_t step, uint32_t marks) {
   using Rows = decltype(memory->new_rows);
   static_assert(Rows::kLaneElements == 32);  // a word of marks
 #pragma unroll
@@ -163,7 +178,7 @@ __device__ void make_row(Memory* memory, const MarkedFp8& array, uint64_t step, 
   }
   for (; marks != 0; marks &= marks - 1) {
     const unsigned i = threadIdx.x * 32 + __ffs(int(marks)) - 1;
-    memory->new_rows.set(i, make_marked(array, step + i));
+    memory->new_rows.set(i, make_marked(array, place(step + i)));
   }
 }
 
@@ -182,39 +197,31 @@ __global__ void __launch_bounds__(kThreads, kResident) collect(TightEncodeWork w
   if (thread < sum128::kLanes) memory.sums[thread] = 0;
 
   const void *const old_data = array.old_data, *const new_data = array.new_data;
-  const uint64_t begin = uint64_t{block.number} << kBlockLog2;
-  const uint64_t end = min(begin + (uint64_t{1} << kBlockLog2), array.num_elements);
-  const bool aligned = is_aligned16(old_data) && is_aligned16(new_data);
-  const auto fetch = [&](uint64_t step) {
-    const bool whole = aligned && step + Step::kElements <= end;
-    const uint32_t count = uint32_t(min(end - step, uint64_t{Step::kElements}));
-    memory.old_rows.fetch(old_data, step, count, whole);
-    if constexpr (kKind != NewKind::kMarkedFp8) {
-      memory.new_rows.fetch(new_data, step, count, whole);
-    }
-  };
+  const BlockPlace place = block.place;
+  const uint32_t size = block.num_elements;
+  const bool chunks = has_chunks<T>(old_data, place) && is_aligned16(new_data);
   bool no_room = false;
   uint32_t other_steps = 0;  // a bit for each class with a step other than +1 and -1
   uint32_t num_changed = 0;  // of class `lane` so far, in every warp
   uint32_t seen = 0;         // elements of class `thread` % 8 so far
   [[maybe_unused]] SumLanes lanes;
-  for (uint64_t step = begin; step < end; step += Step::kElements) {
-    fetch(step);
+  for (uint32_t step = 0; step < size; step += Step::kElements) {
+    const uint32_t there = min(size - step, uint32_t{Step::kElements});
+    const bool whole = chunks && there == Step::kElements;
+    memory.old_rows.fetch(old_data, place, step, there, whole);
     [[maybe_unused]] uint32_t marks = 0;
-    if constexpr (kKind == NewKind::kMarkedFp8) {
-      const uint64_t own = step + thread * 32;
-      if (own < end) marks = static_cast<const MarkedFp8*>(new_data)->changed[own / 32];
+    if constexpr (kKind != NewKind::kMarkedFp8) {
+      memory.new_rows.fetch(new_data, place, step, there, whole);
+    } else if (const uint32_t own = step + thread * 32; own < size) {  // rows are of whole words
+      marks = static_cast<const MarkedFp8*>(new_data)->changed[place(own) / 32];
     }
     await_fetch();
     __syncthreads();
     if constexpr (kKind == NewKind::kMarkedFp8) {
-      make_row(&memory, *static_cast<const MarkedFp8*>(new_data), step, marks);
+      make_row(&memory, *static_cast<const MarkedFp8*>(new_data), place, step, marks);
       __syncthreads();
     }
-    const uint32_t there = uint32_t(min(end - step, uint64_t{Step::kElements}));
-    if constexpr (kSums) {
-      add_step<T, kKind>(memory, step * sizeof(T), there * sizeof(T), &lanes);
-    }
+    if constexpr (kSums) add_step<T, kKind>(memory, array, block, step, there, &lanes);
     RowCounts row;
     const uint32_t mask = there == Step::kElements
                               ? look_at_row<T, kKind>(&memory, keys, &row)

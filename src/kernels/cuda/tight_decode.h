@@ -43,7 +43,6 @@ Status expand_tables(const TableFrequencies* from, DecodeTable* to, size_t count
 Status expand_tables(const TableFrequencies* from, GapTable* to, size_t count, Stream stream);
 
 struct TightDecodeArray {
-  void* data;
   TightKeys keys;
   uint8_t context_of_key[256];
   uint32_t first_table;  // of its value tables: one for each context, then the escapes
@@ -52,8 +51,9 @@ struct TightDecodeArray {
 
 // One block of a payload, with what the host has read off its front.
 struct TightDecodeBlock {
-  uint64_t bytes;          // where it begins among the payload bytes
-  uint64_t first_element;  // of its array
+  uint64_t bytes;    // where it begins among the payload bytes
+  void* data;        // what its elements are in
+  BlockPlace place;  // of these there
   uint32_t length, array, number;
   uint32_t num_elements;
   uint32_t first_change;  // in `ranks`

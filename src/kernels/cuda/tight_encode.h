@@ -32,9 +32,8 @@ Status sample_keys(const SampleArray* arrays, uint32_t num_arrays, unsigned widt
 
 // Whole blocks, to fit tables to.
 struct SampleBlock {
-  uint32_t array;
-  uint64_t first_element;
-  uint32_t num_elements;
+  uint32_t array, num_elements;
+  BlockPlace place;
 };
 // For each array, one after the other: 256 x population by key, 256 x changes, tokens of the steps
 // by key, escapes.
@@ -72,7 +71,8 @@ struct TightEncodeArray {
 };
 
 struct TightEncodeBlock {
-  uint32_t array, number;
+  uint32_t array, num_elements;
+  BlockPlace place;
   uint64_t first_change;  // its lists, in the lists
   uint64_t out;           // its bytes
 };

@@ -84,16 +84,16 @@ class BlockScan {
                        LocateMemory<T, Step>* memory)
       : memory_(*memory),
         keys_(array.keys),
-        data_(array.data),
-        begin_(block.first_element),
+        data_(block.data),
+        place_(block.place),
         size_(block.num_elements),
-        aligned_(is_aligned16(data_)) {}  // blocks begin at multiples of 4,096 elements
+        has_chunks_(has_chunks<T>(data_, place_)) {}
 
   __device__ bool at_end() const { return step_ >= size_; }
   // Fetches and counts a step. Between barriers.
   __device__ void count() {
-    memory_.rows.fetch(data_, begin_ + step_, step_size(),
-                       aligned_ && step_size() == Step::kElements);
+    memory_.rows.fetch(data_, place_, step_, step_size(),
+                       has_chunks_ && step_size() == Step::kElements);
     await_fetch();
     __syncthreads();
     const auto note = [&](unsigned g, const RowCounts& row) { memory_.scan.note(g, row); };
@@ -142,9 +142,9 @@ class BlockScan {
   LocateMemory<T, Step>& memory_;
   const KeyBits keys_;
   void* const data_;
-  const uint64_t begin_;
+  const BlockPlace place_;
   const uint32_t size_;
-  const bool aligned_;
+  const bool has_chunks_;
   uint32_t step_ = 0;
 };
 
@@ -284,8 +284,8 @@ __global__ void __launch_bounds__(kThreads, WriteShape::kResident - (kSums ? 1 :
   const TightDecodeArray& array = work.arrays[block.array];
   if (!begin_scan(work, array, &memory)) return;
 
-  void* const data = array.data;
-  const uint64_t begin = block.first_element;
+  void* const data = block.data;
+  const BlockPlace place = block.place;
   const Share share = share_out(block, [](unsigned) { return true; });
   const unsigned c = share.of_class;
   const bool coded = is_coded(block, c);
@@ -299,18 +299,18 @@ __global__ void __launch_bounds__(kThreads, WriteShape::kResident - (kSums ? 1 :
   BlockScan<T, Step> scan(array, block, &memory);
   const auto write = [&](uint32_t, const Change<T>& change, const uint32_t* of_warp) {
     if (coded) {
-      store_element<T>(data, begin + change.place, change.value);
+      store_element<T>(data, place(change.place), change.value);
     } else {
       const uint32_t found = scan.locate(c, change.place, of_warp);
       const T old_value = memory.rows.element(found);
-      store_element<T>(data, begin + scan.step() + found, T(old_value + 1 - 2 * change.value));
+      store_element<T>(data, place(scan.step() + found), T(old_value + 1 - 2 * change.value));
     }
   };
   SumLanes lanes;
   const auto done = [&] {
     if constexpr (!kSums) return;
     __syncthreads();  // all of the step has been written
-    add_written<T, Step>(data, begin + scan.step(), scan.step_size(), &lanes);
+    add_written<T, Step>(data, block.place, scan.step(), scan.step_size(), &lanes);
   };
   const auto nothing = [] {};
   if (!walk(&scan, share, coded, load, nothing, write, done)) {

@@ -57,7 +57,8 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   const SampleBlock block = blocks[blockIdx.x];
   const SampleArray array = arrays[block.array];
-  const uint64_t end = block.first_element + block.num_elements;
+  const BlockPlace place = block.place;
+  const uint32_t end = block.num_elements;
   const auto count = [&](T old_value, T new_value) {
     const uint32_t key = key_of(array, old_value);
     atomicAdd(&population[key * kCopies + threadIdx.x % kCopies], 1U);
@@ -68,19 +69,21 @@ __global__ void __launch_bounds__(kThreads)
       if (step.token == kEscapeToken<T>) atomicAdd(&escapes[step.escape], 1U);
     }
   };
-  uint64_t i = block.first_element + threadIdx.x;
+  uint32_t i = threadIdx.x;
   for (; i + (kInFlight - 1) * kThreads < end; i += kInFlight * kThreads) {
     T old_values[kInFlight], new_values[kInFlight];
 #pragma unroll
     for (uint32_t k = 0; k < kInFlight; ++k) {
-      old_values[k] = load_element<T>(array.old_data, i + k * kThreads);
-      new_values[k] = load_new<T, kKind>(array.new_data, i + k * kThreads);
+      const uint64_t at = place(i + k * kThreads);
+      old_values[k] = load_element<T>(array.old_data, at);
+      new_values[k] = load_new<T, kKind>(array.new_data, at);
     }
 #pragma unroll
     for (uint32_t k = 0; k < kInFlight; ++k) count(old_values[k], new_values[k]);
   }
   for (; i < end; i += kThreads) {
-    count(load_element<T>(array.old_data, i), load_new<T, kKind>(array.new_data, i));
+    const uint64_t at = place(i);
+    count(load_element<T>(array.old_data, at), load_new<T, kKind>(array.new_data, at));
   }
   __syncthreads();
   for (uint32_t key = threadIdx.x; key < 256; key += kThreads) {
