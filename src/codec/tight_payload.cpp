@@ -52,7 +52,8 @@ Result<Payload> split_payload(Layout layout, Bytes payload, size_t n) {
   DW_ASSIGN_OR_RETURN(parsed.model, read_model(layout, payload, &consumed));
   const TileShape shape = parsed.model.tiles;
   if (!tiles_fit(shape, layout, n)) {
-    return bad_payload("tight model", "blocks of elements in order", "tiles, of what is no matrix");
+    return bad_payload("tight model", "blocks of elements in order",
+                       "tiles of an array that is no matrix");
   }
   DW_ASSIGN_OR_RETURN(parsed.blocks, take_directory("tight", payload.subspan(consumed),
                                                     Tiling(shape, layout, n).size()));

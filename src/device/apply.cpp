@@ -29,7 +29,7 @@ class Applier {
     if (codec == nullptr) return unsupported("no codec \"" + patch.codec + "\"");
     const DeviceArray& array = patch.array;
     DW_RETURN_IF_ERROR(check_memory(array.dtype, array.data, array.size_bytes));
-    const Layout layout = layout_of(array.dtype);
+    const Layout layout = layout_of(array);
     switch (codec->id()) {
       case CodecId::kGaps:
       case CodecId::kTight:
@@ -104,7 +104,7 @@ class Applier {
     if (decoded.whole) {
       replacements_.push_back({array.data, decoded_.back()});
     } else {
-      const Layout layout = layout_of(array.dtype);
+      const Layout layout = layout_of(array);
       on_device_[one.number] = {layout, array.data, array.size_bytes / layout.width, CodecId::kGaps,
                                 decoded_.back()};
     }

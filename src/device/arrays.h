@@ -14,6 +14,8 @@ Result<NewKind> kind_of(DType given, DType as);
 // InvalidArgument unless there is memory for what is said to be there, in whole elements.
 Status check_memory(DType dtype, const void* data, uint64_t size_bytes);
 
+Layout layout_of(const DeviceArray& array);
+
 Result<DevicePair> device_pair(const Pair& pair);
 
 }  // namespace deltawire::cuda

@@ -35,11 +35,17 @@ inline bool has_codec(std::string_view codec) noexcept {
   return codec == "auto" || codec == "tight" || codec == "gaps" || codec == "adaptive";
 }
 
+// What an array consists of, in elements as codecs see them (format/layout.h); 0: not of matrices.
+struct Matrices {
+  uint32_t rows = 0, columns = 0;
+};
+
 // Contiguous, of any alignment, on the device in use. Not owned.
 struct DeviceArray {
   DType dtype = DType::kBF16;
   void* data = nullptr;
   uint64_t size_bytes = 0;
+  Matrices matrices = {};
 };
 
 // What an array has become. F32 and F16 may stand against BF16: they count as the bf16 that they
@@ -54,6 +60,7 @@ struct Contents {
   NewArray array;
   DType as = DType::kBF16;
   uint64_t size_bytes = 0;  // as `as`
+  Matrices matrices = {};
 };
 
 // A box of a tensor, its elements row by row.
@@ -172,7 +179,7 @@ class DeviceSnapshot {
   // Holds a copy. Waits.
   Result<Slot> add(const Contents& contents, Stream stream);
   // The same from host memory.
-  Result<Slot> add(std::span<const uint8_t> contents, DType dtype);
+  Result<Slot> add(std::span<const uint8_t> contents, DType dtype, Matrices matrices = {});
   void remove(Slot slot) noexcept;
 
   struct Change {

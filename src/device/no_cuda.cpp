@@ -62,7 +62,7 @@ DeviceSnapshot::~DeviceSnapshot() = default;
 DeviceSnapshot::DeviceSnapshot(DeviceSnapshot&&) noexcept = default;
 DeviceSnapshot& DeviceSnapshot::operator=(DeviceSnapshot&&) noexcept = default;
 Result<DeviceSnapshot::Slot> DeviceSnapshot::add(const Contents&, Stream) { return absent(); }
-Result<DeviceSnapshot::Slot> DeviceSnapshot::add(std::span<const uint8_t>, DType) {
+Result<DeviceSnapshot::Slot> DeviceSnapshot::add(std::span<const uint8_t>, DType, Matrices) {
   return absent();
 }
 void DeviceSnapshot::remove(Slot) noexcept {}

@@ -12,11 +12,7 @@ namespace {
 
 constexpr uint64_t kAllThreadsBytes = uint64_t{4} << 20;  // worth all threads
 
-struct HeldArray {
-  DType dtype = DType::kU8;
-  uint8_t* data = nullptr;
-  uint64_t size_bytes = 0;
-};
+uint8_t* bytes_of(const DeviceArray& array) { return static_cast<uint8_t*>(array.data); }
 
 }  // namespace
 
@@ -26,7 +22,7 @@ struct DeviceSnapshot::Impl {
         placement(where),
         memory(where == Placement::kDevice ? Place::kDevice : Place::kPinned) {}
 
-  Result<Slot> hold(DType dtype, uint64_t size_bytes) {
+  Result<Slot> hold(DType dtype, uint64_t size_bytes, Matrices matrices) {
     DW_ASSIGN_OR_RETURN(uint8_t* const data, memory.take(size_bytes));
     if (vacant.empty()) {
       vacant.push_back(Slot(slots.size()));
@@ -34,13 +30,13 @@ struct DeviceSnapshot::Impl {
     }
     const Slot slot = vacant.back();
     vacant.pop_back();
-    slots[slot] = HeldArray{dtype, data, size_bytes};
+    slots[slot] = DeviceArray{dtype, data, size_bytes, matrices};
     return slot;
   }
 
   void drop(Slot slot) noexcept {
     if (!holds(slot)) return;
-    memory.give_back(slots[slot]->data, slots[slot]->size_bytes);
+    memory.give_back(bytes_of(*slots[slot]), slots[slot]->size_bytes);
     slots[slot].reset();
     vacant.push_back(slot);
   }
@@ -67,18 +63,18 @@ struct DeviceSnapshot::Impl {
   }
 
   Status advance_one(const Step& step, ThreadPool* threads) {
-    const HeldArray& array = *slots[step.slot];
+    const DeviceArray& array = *slots[step.slot];
     const Codec* const codec = find_codec(step.codec);
     if (codec == nullptr) return unsupported("no codec \"" + step.codec + "\"");
-    return codec->apply(layout_of(array.dtype), step.payload, {array.data, array.size_bytes},
+    return codec->apply(layout_of(array), step.payload, {bytes_of(array), array.size_bytes},
                         threads);
   }
 
   Status advance_on_device(std::span<const Step> steps, Stream stream) {
     std::vector<Patch> patches;
     for (const Step& step : steps) {
-      const HeldArray& array = *slots[step.slot];
-      patches.push_back({{array.dtype, array.data, array.size_bytes}, step.codec, step.payload});
+      const DeviceArray& array = *slots[step.slot];
+      patches.push_back({array, step.codec, step.payload});
     }
     return apply_patches(context, patches, ApplyMode::kAnyway, stream);
   }
@@ -86,7 +82,7 @@ struct DeviceSnapshot::Impl {
   Context::Impl& context;
   const Placement placement;
   SlotMemory memory;
-  std::vector<std::optional<HeldArray>> slots;
+  std::vector<std::optional<DeviceArray>> slots;
   std::vector<Slot> vacant;
 };
 
@@ -100,8 +96,9 @@ Result<DeviceSnapshot::Slot> DeviceSnapshot::add(const Contents& contents, Strea
   const UseDevice use(impl_->context.device);
   DW_ASSIGN_OR_RETURN(const NewKind kind, kind_of(contents.array.dtype, contents.as));
   DW_RETURN_IF_ERROR(check_memory(contents.as, contents.array.data, contents.size_bytes));
-  DW_ASSIGN_OR_RETURN(const Slot slot, impl_->hold(contents.as, contents.size_bytes));
-  uint8_t* const to = impl_->slots[slot]->data;
+  DW_ASSIGN_OR_RETURN(const Slot slot,
+                      impl_->hold(contents.as, contents.size_bytes, contents.matrices));
+  uint8_t* const to = bytes_of(*impl_->slots[slot]);
   const auto fill = [&]() -> Status {
     if (kind == NewKind::kSame) {
       DW_RETURN_IF_ERROR(copy(to, contents.array.data, contents.size_bytes, stream));
@@ -120,10 +117,11 @@ Result<DeviceSnapshot::Slot> DeviceSnapshot::add(const Contents& contents, Strea
   return slot;
 }
 
-Result<DeviceSnapshot::Slot> DeviceSnapshot::add(std::span<const uint8_t> contents, DType dtype) {
+Result<DeviceSnapshot::Slot> DeviceSnapshot::add(std::span<const uint8_t> contents, DType dtype,
+                                                 Matrices matrices) {
   const UseDevice use(impl_->context.device);
   DW_RETURN_IF_ERROR(check_memory(dtype, contents.data(), contents.size()));
-  DW_ASSIGN_OR_RETURN(const Slot slot, impl_->hold(dtype, contents.size()));
+  DW_ASSIGN_OR_RETURN(const Slot slot, impl_->hold(dtype, contents.size(), matrices));
   if (Status sent = send(contents, impl_->slots[slot]->data, nullptr); !sent.ok()) {
     impl_->drop(slot);
     return sent;
@@ -141,14 +139,13 @@ Result<std::vector<Coded>> DeviceSnapshot::encode(std::string_view codec,
   for (size_t i = 0; i < changes.size(); ++i) {
     const std::string place = "change " + std::to_string(i);
     DW_RETURN_IF_ERROR(impl_->check(changes[i].slot).at(place));
-    const HeldArray& array = *impl_->slots[changes[i].slot];
+    const DeviceArray& array = *impl_->slots[changes[i].slot];
     if (changes[i].marked != nullptr) {
-      pairs.push_back({layout_of(array.dtype), array.data, changes[i].marked, array.size_bytes,
-                       NewKind::kMarkedFp8});
+      pairs.push_back(
+          {layout_of(array), array.data, changes[i].marked, array.size_bytes, NewKind::kMarkedFp8});
       continue;
     }
-    Result<DevicePair> pair =
-        device_pair({{array.dtype, array.data, array.size_bytes}, changes[i].after});
+    Result<DevicePair> pair = device_pair({array, changes[i].after});
     if (!pair.ok()) return std::move(pair).status().at(place);
     pairs.push_back(*pair);
   }
@@ -173,9 +170,9 @@ Result<std::vector<Digest>> DeviceSnapshot::replace(std::span<const Change> chan
   std::vector<uint8_t*> slots;
   for (size_t i = 0; i < changes.size(); ++i) {
     DW_RETURN_IF_ERROR(impl_->check(changes[i].slot).at("change " + std::to_string(i)));
-    const HeldArray& array = *impl_->slots[changes[i].slot];
+    const DeviceArray& array = *impl_->slots[changes[i].slot];
     arrays.push_back({changes[i].after, array.dtype, array.size_bytes});
-    slots.push_back(array.data);
+    slots.push_back(bytes_of(array));
   }
   return copy_summed(impl_->context, arrays, slots, stream);
 }
@@ -185,14 +182,14 @@ Result<std::vector<Digest>> DeviceSnapshot::digests(std::span<const Slot> slots,
   std::vector<Contents> arrays;
   for (const Slot slot : slots) {
     DW_RETURN_IF_ERROR(impl_->check(slot));
-    const HeldArray& array = *impl_->slots[slot];
+    const DeviceArray& array = *impl_->slots[slot];
     arrays.push_back({{array.dtype, array.data}, array.dtype, array.size_bytes});
   }
   if (impl_->placement == Placement::kDevice) return digests_of(impl_->context, arrays, stream);
   std::vector<Digest> out(slots.size());
   parallel_for(&impl_->context.pool, slots.size(), [&](size_t i, unsigned) {
-    const HeldArray& array = *impl_->slots[slots[i]];
-    out[i] = digest_of(DigestKind::kSum128, {array.data, array.size_bytes});
+    const DeviceArray& array = *impl_->slots[slots[i]];
+    out[i] = digest_of(DigestKind::kSum128, {bytes_of(array), array.size_bytes});
   });
   return out;
 }
@@ -201,7 +198,7 @@ Status DeviceSnapshot::read(Slot slot, uint64_t offset, std::span<uint8_t> out,
                             Stream stream) const {
   const UseDevice use(impl_->context.device);
   DW_RETURN_IF_ERROR(impl_->check(slot));
-  const HeldArray& array = *impl_->slots[slot];
+  const DeviceArray& array = *impl_->slots[slot];
   return fetch_bytes(impl_->context.lane(),
                      {{array.dtype, array.data}, array.dtype, array.size_bytes}, offset, out,
                      stream);
@@ -209,7 +206,7 @@ Status DeviceSnapshot::read(Slot slot, uint64_t offset, std::span<uint8_t> out,
 
 uint8_t* DeviceSnapshot::data(Slot slot) const noexcept {
   const bool there = impl_->placement == Placement::kDevice && impl_->holds(slot);
-  return there ? impl_->slots[slot]->data : nullptr;
+  return there ? bytes_of(*impl_->slots[slot]) : nullptr;
 }
 
 uint64_t DeviceSnapshot::device_bytes() const noexcept {

@@ -61,7 +61,9 @@ cuda::NewArray array_of(const PublishTensor& tensor) {
 }
 
 cuda::Contents contents_of(const PublishTensor& tensor) {
-  return {array_of(tensor), tensor.view.dtype, published_bytes(tensor)};
+  const Layout layout = layout_of(tensor.view.dtype, box_shape(tensor.box, tensor.view.shape));
+  return {
+      array_of(tensor), tensor.view.dtype, published_bytes(tensor), {layout.rows, layout.columns}};
 }
 
 // All of a tensor, with a codec for its elements.
@@ -104,10 +106,11 @@ Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(
       });
 }
 
-Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(Bytes contents,
-                                                                       DType dtype) {
+Result<std::shared_ptr<const PublishDevice::Held>> PublishDevice::hold(Bytes contents, DType dtype,
+                                                                       const Layout& layout) {
   const std::lock_guard lock(mutex_);
-  DW_ASSIGN_OR_RETURN(const auto slot, snapshot_.add(contents, dtype));
+  DW_ASSIGN_OR_RETURN(const auto slot,
+                      snapshot_.add(contents, dtype, {layout.rows, layout.columns}));
   return std::make_shared<const Held>(shared_from_this(), slot, contents.size());
 }
 

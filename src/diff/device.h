@@ -78,7 +78,7 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
   };
 
   Result<std::shared_ptr<const Held>> hold(const PublishTensor& tensor);
-  Result<std::shared_ptr<const Held>> hold(Bytes contents, DType dtype);
+  Result<std::shared_ptr<const Held>> hold(Bytes contents, DType dtype, const Layout& layout);
 
   struct Comparison {
     const Held* before;

@@ -65,8 +65,10 @@ Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> item
     std::vector<uint8_t> before(item.before->size_bytes());
     DW_RETURN_IF_ERROR(item.before->read(before));
     DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> after, fetch(out.job.device, tensor));
-    DW_ASSIGN_OR_RETURN(Encoded encoded,
-                        codec.encode(layout_of(tensor.view.dtype), before, after, pool));
+    DW_ASSIGN_OR_RETURN(
+        Encoded encoded,
+        codec.encode(layout_of(tensor.view.dtype, box_shape(tensor.box, tensor.view.shape)), before,
+                     after, pool));
     const bool changed = encoded.num_changed != 0;
     all.digests.push_back(changed ? digest_of(DigestKind::kSum128, after) : Digest());
     if (changed && wants_sums(out.diff->pieces[item.piece])) {

@@ -44,7 +44,8 @@ Layout layout_of(DType dtype, const Shape& shape) noexcept {
   const uint64_t rows = shape[shape.size() - 2], row_bits = shape.back() * dtype_bits(dtype);
   const uint64_t columns = row_bits / 8 / layout.width;
   const bool whole = columns * layout.width * 8 == row_bits && shape.back() <= UINT32_MAX;
-  if (rows == 0 || columns == 0 || rows > UINT32_MAX || columns > UINT32_MAX || !whole) return layout;
+  if (rows == 0 || columns == 0 || rows > UINT32_MAX || columns > UINT32_MAX || !whole)
+    return layout;
   layout.rows = uint32_t(rows);
   layout.columns = uint32_t(columns);
   return layout;

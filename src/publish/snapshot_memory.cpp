@@ -117,7 +117,10 @@ Status MemorySnapshot::place(std::span<const PublishTensor> tensors, PublishDevi
     Piece* const piece = find_piece(tensor.view, tensor.box);
     if (piece == nullptr || on_device(tensor) == bool(piece->on_device)) continue;
     if (on_device(tensor)) {
-      DW_ASSIGN_OR_RETURN(piece->on_device, device->hold(piece->bytes, tensor.view.dtype));
+      DW_ASSIGN_OR_RETURN(
+          piece->on_device,
+          device->hold(piece->bytes, tensor.view.dtype,
+                       layout_of(tensor.view.dtype, box_shape(tensor.box, tensor.view.shape))));
       piece->bytes = {};
       piece->owner = nullptr;
     } else {
@@ -220,10 +223,10 @@ Status MemorySnapshot::advance_on_device(const Advance& next, const std::vector<
     if (changes.empty()) continue;
     if (!piece->held) {
       std::vector<uint8_t> whole(size_t(changes[0].size_bytes));
-      DW_RETURN_IF_ERROR(
-          find_codec(changes[0].codec)
-              ->apply(changes[0].layout, changes[0].payload.bytes, whole, pool_));
-      DW_ASSIGN_OR_RETURN(piece->on_device, next.device->hold(whole, record.dtype));
+      DW_RETURN_IF_ERROR(find_codec(changes[0].codec)
+                             ->apply(changes[0].layout, changes[0].payload.bytes, whole, pool_));
+      DW_ASSIGN_OR_RETURN(piece->on_device,
+                          next.device->hold(whole, record.dtype, changes[0].layout));
       piece->held = true;
     } else {
       steps.push_back({piece->on_device.get(), &changes[0]});

@@ -167,9 +167,9 @@ Status DeviceTensors::stage(std::span<const TensorSteps> steps, const Target& ta
         if (turns_.size() <= turns[i]) turns_.resize(turns[i] + 1);
         DW_ASSIGN_OR_RETURN(const MutableBytes payload, spill_->take(item.payload.size()));
         copies.push_back({item.payload, payload});
-        turns_[turns[i]].push_back(
-            {one.index,
-             {range.offset, range.size, item.entry.codec, payload, item.entry.num_changed}});
+        turns_[turns[i]].push_back({one.index,
+                                    {range.offset, range.size, item.entry.codec, payload,
+                                     item.entry.num_changed, item.entry.layout()}});
         num_staged_ += item.entry.num_changed;
       }
     }
@@ -221,7 +221,10 @@ std::vector<cuda::Patch> DeviceTensors::patches_of(std::span<const Change> chang
   std::vector<cuda::Patch> patches;
   for (const auto& [number, change] : changes.subspan(first)) {
     const LiveTensor& tensor = tensors_.at(number);
-    patches.push_back({{tensor.dtype, tensor.bytes.data() + change.begin, change.size_bytes},
+    patches.push_back({{tensor.dtype,
+                        tensor.bytes.data() + change.begin,
+                        change.size_bytes,
+                        {change.layout.rows, change.layout.columns}},
                        std::string(find_codec(change.codec)->name()),
                        change.payload});
   }

@@ -54,6 +54,7 @@ struct ArrayChange {
   CodecId codec = CodecId::kRaw;
   Bytes payload;  // outlives commit()
   uint64_t num_changed = 0;
+  Layout layout = {};  // of those bytes; unknown: not of matrices
 };
 
 struct ArrayDigest {

@@ -66,6 +66,13 @@ std::vector<TestTensor> state(int version) {
   return tensors;
 }
 
+// Two matrices, eight tiles of 128 columns each.
+std::vector<TestTensor> tiled_state(int version) {
+  std::vector<TestTensor> tensors = {weights("experts", DType::kBF16, {2, 300, 1024}, 6)};
+  if (version == 1) step(&tensors[0], 1500, 7);
+  return tensors;
+}
+
 class GoldenTest : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(GoldenTest, StillAppliesAndStillComesOut) {
@@ -73,9 +80,10 @@ TEST_P(GoldenTest, StillAppliesAndStillComesOut) {
   TempFolder folder;
   const fs::path a = folder.path() / "a.safetensors", b = folder.path() / "b.safetensors",
                  c = folder.path() / "c.safetensors", made = folder.path() / "d.safetensors";
-  write_checkpoint(a, state(0));
-  write_checkpoint(b, state(1));
-  must(diff_checkpoints(a, b, made, {.codec = GetParam()}));
+  const bool tiled = GetParam().ends_with("-tiles");
+  write_checkpoint(a, tiled ? tiled_state(0) : state(0));
+  write_checkpoint(b, tiled ? tiled_state(1) : state(1));
+  must(diff_checkpoints(a, b, made, {.codec = GetParam().substr(0, GetParam().find('-'))}));
   if (blessing()) {
     fs::create_directories(kFolder);
     fs::copy_file(made, golden, fs::copy_options::overwrite_existing);
@@ -86,7 +94,8 @@ TEST_P(GoldenTest, StillAppliesAndStillComesOut) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryCodec, GoldenTest,
-                         ::testing::Values("raw", "gaps", "tight", "exponents", "adaptive", "auto"),
+                         ::testing::Values("raw", "gaps", "tight", "exponents", "adaptive", "auto",
+                                           "tight-tiles"),
                          [](const auto& info) {
                            std::string name = info.param;
                            for (char& c : name) c = c == '-' ? '_' : c;
@@ -164,6 +173,10 @@ std::vector<Bad> bad_files() {
        [=] { return forged("gaps", [](Records, Payloads p) { p[0] += "x"; }); }},
       {"tight-block-size", Code::kCorruption, "block size",
        [=] { return forged("tight", [](Records, Payloads p) { p[2][0] = 0x7f; }); }},
+      {"tight-tiles-of-a-vector", Code::kCorruption, "no matrix",
+       [=] {
+         return forged("tight", [](Records, Payloads p) { p[3][0] = char((p[3][0] & 0x80) | 86); });
+       }},
       {"tight-state", Code::kCorruption, "coder state",
        [=] {
          return forged("tight", [](Records, Payloads p) {

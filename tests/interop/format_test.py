@@ -215,7 +215,8 @@ class Model:
         bits = Bits(payload)
         width = WIDTH[dtype]
         tokens, escapes = (17 if width <= 2 else 8 * width + 1), 16 * width
-        self.block_log2 = bits.get(7)
+        code = bits.get(7)
+        self.block_log2, self.columns_log2 = (code, 0) if code < 32 else (12 + code % 16, 6 + (code - 32) // 16)
         self.fitted = bits.get(1)
         if self.fitted:
             classes, contexts = bits.get(4) + 1, bits.get(4) + 1
@@ -308,11 +309,22 @@ def read_value(model, block, old, context, width):
     return new ^ flip << w - 1
 
 
-def apply_block(model, data, old, new, begin, n, key_of, width):
-    block = Block(data)
+def tiles_of(model, shape, n):
+    """The positions of the elements of each block."""
+    size = 1 << model.block_log2
+    if not model.columns_log2:
+        return [range(begin, min(begin + size, n)) for begin in range(0, n, size)]
+    rows, columns = shape[-2:]
+    width, height = 1 << model.columns_log2, size >> model.columns_log2
+    return [[start + r * columns + c for r in range(top, min(top + height, rows)) for c in range(left, min(left + width, columns))]
+            for start in range(0, n, rows * columns) for top in range(0, rows, height) for left in range(0, columns, width)]
+
+
+def apply_block(model, data, old, new, positions_of, key_of, width):
+    block, n = Block(data), len(positions_of)
     num_classes = len(model.thresholds) + 1
     members = [[] for _ in range(num_classes)]
-    for i in range(begin, begin + n):
+    for i in positions_of:
         members[sum(key_of(old[i]) >= t for t in model.thresholds)].append(i)
     unit = block.bits.get(num_classes)
     counts = [read_count(model, block.bits, c, n) for c in range(num_classes)]
@@ -334,20 +346,19 @@ def apply_block(model, data, old, new, begin, n, key_of, width):
     block.finish()
 
 
-def apply_tight(payload, old, dtype):
+def apply_tight(payload, old, dtype, shape):
     model = Model(payload, dtype)
     shift, mask = KEY[dtype]
-    size = 1 << model.block_log2
-    starts = range(0, len(old), size)
+    tiles = tiles_of(model, shape, len(old))
     at, lengths = model.size, []
-    for _ in starts:
+    for _ in tiles:
         length, at = take_leb128(payload, at)
         lengths.append(length)
     new = list(old)
-    for begin, length in zip(starts, lengths):
+    for tile, length in zip(tiles, lengths):
         if length:
-            apply_block(model, payload[at : at + length], old, new, begin, min(size, len(old) - begin),
-                        lambda element: element >> shift & mask, WIDTH[dtype])
+            apply_block(model, payload[at : at + length], old, new, tile, lambda element: element >> shift & mask,
+                        WIDTH[dtype])
         at += length
     assert at == len(payload), "bytes after the last block"
     return new
@@ -368,10 +379,13 @@ def check(delta, old_path, new_path):
         codec, dtype, shape, box, changed, *_ = record.split(" ")
         assert box == "-" and shape == (",".join(map(str, old[name][1])) or "-")
         before = elements_of(old[name][2], WIDTH[dtype])
-        after = APPLY[codec](payload, before, dtype) if payload else before
+        where = (old[name][1],) if codec == "tight" else ()
+        after = APPLY[codec](payload, before, dtype, *where) if payload else before
         assert after == elements_of(new[name][2], WIDTH[dtype]), (codec, name)
         assert sum(a != b for a, b in zip(before, after)) == int(changed)
         seen.add((codec, dtype) + ((payload[0] >> 7,) if codec == "tight" else ()))
+        if codec == "tight" and payload[0] & 127 >= 32:
+            seen.add("tiles")
     return seen
 
 
@@ -426,6 +440,11 @@ def main():
 
         subprocess.run([deltawire, "simulate", "--params", "1500k", "-o", at, "-q"], check=True)
         diff("v0.safetensors", "v1.safetensors", "tight")  # a tensor of several blocks
+        for path, change in (("a.safetensors", 0), ("b.safetensors", 1)):  # two matrices, tiles of 128 columns and less
+            values = b"".join((15000 + i % 999 + (change if i % 613 == 0 else 0)).to_bytes(2, "little") for i in range(2 * 300 * 1027))
+            write_checkpoint(at / path, {"experts": ("BF16", [2, 300, 1027], values), "matrix": ("BF16", [300, 1024], values[: 2 * 300 * 1024])})
+        diff("a.safetensors", "b.safetensors", "tight")
+        assert "tiles" in seen
         for share in (1, 10, 60):
             old, new = every_width(share, share)
             for path, state in (("a.safetensors", old), ("b.safetensors", new)):
