@@ -115,14 +115,13 @@ class TightApplier {
     DW_RETURN_IF_ERROR(wait(stream_));
     for (size_t i = 0; i < patches_.size(); ++i) {
       const auto& [model, blocks] = prepared_.payloads[i];
-      const bool whole_words =
-          !model.tiles.tiled() || patches_[i].patch.layout.columns * width_ % 8 == 0;
-      if (!whole_words ||
+      const DevicePatch& patch = patches_[i].patch;
+      const bool whole_words = !model.tiles.tiled() || patch.layout.columns * width_ % 8 == 0;
+      if (!whole_words || !patch.regions.empty() ||
           std::any_of(blocks.begin(), blocks.end(), [](Bytes block) { return block.empty(); })) {
         continue;
       }
-      (*out)[patches_[i].number] =
-          finish_sums(sums[i], patches_[i].patch.num_elements * uint64_t{width_});
+      (*out)[patches_[i].number] = finish_sums(sums[i], patch.num_elements * uint64_t{width_});
     }
     return {};
   }
