@@ -1,4 +1,7 @@
 // `tight` of matrices on a GPU, cut into tiles: the CPU's bytes out, the same weights in.
+#include <chrono>
+#include <cstdlib>
+
 #include "codec/cuda/workspace.h"
 #include "codec/tight_payload.h"
 #include "cuda/device_arrays.h"
@@ -231,8 +234,8 @@ struct Part {
 };
 
 // Patches some parts of an array; what the payload has of others is spoilt.
-void expect_parts_patched(const HostPair& pair, const std::vector<DeviceRegion>& regions,
-                          size_t pad, bool checked) {
+void expect_parts_patched(const HostPair& pair, std::vector<uint8_t> payload,
+                          const std::vector<DeviceRegion>& regions, size_t pad, bool checked) {
   std::vector<Part> parts;
   DevicePatch patch{
       pair.layout(), nullptr, pair.old_bytes.size() / pair.width, CodecId::kTight, {}};
@@ -240,7 +243,6 @@ void expect_parts_patched(const HostPair& pair, const std::vector<DeviceRegion>&
     parts.emplace_back(pair, region, pad);
     patch.regions.push_back(parts.back().region);
   }
-  std::vector<uint8_t> payload = encode_on_cpu(CodecId::kTight, pair).payload;
   const auto split = good(tight::split_payload(patch.layout, payload, patch.num_elements));
   const Tiling tiling(split.model.tiles, patch.layout, patch.num_elements);
   ASSERT_TRUE(tiling.tiled());
@@ -276,17 +278,21 @@ void expect_parts_patched(const HostPair& pair, const std::vector<DeviceRegion>&
 TEST_P(TightTiles, PartsOfAnArray) {
   const HostPair square = make_matrices(1, GetParam(), {1, 4096, 4096}, 0.01);
   const HostPair stack = make_matrices(2, GetParam(), {8, 300, 1344}, 0.01);
+  const std::vector<uint8_t> of_square = encode_on_cpu(CodecId::kTight, square).payload,
+                             of_stack = encode_on_cpu(CodecId::kTight, stack).payload;
   for (const size_t ranks : {2, 4, 8}) {
     for (const size_t rank : {size_t{0}, ranks - 1}) {
       for (const size_t pad : {0, 3, 64}) {
         const size_t side = 4096 / ranks, matrices = 8 / ranks;
-        expect_parts_patched(square, {{0, rank * side, 4096, side}}, pad, pad == 3);
-        expect_parts_patched(square, {{rank * side, 0, side, 4096}}, pad, pad != 3);
-        expect_parts_patched(stack, {{rank * matrices * 300, 0, matrices * 300, 1344}}, pad, true);
+        expect_parts_patched(square, of_square, {{0, rank * side, 4096, side}}, pad, pad == 3);
+        expect_parts_patched(square, of_square, {{rank * side, 0, side, 4096}}, pad, pad != 3);
+        expect_parts_patched(stack, of_stack, {{rank * matrices * 300, 0, matrices * 300, 1344}},
+                             pad, true);
       }
     }
     const size_t side = 4096 / ranks;  // two parts at once
-    expect_parts_patched(square, {{0, 0, 4096, side}, {0, 4096 - side, 4096, side}}, 8, true);
+    expect_parts_patched(square, of_square, {{0, 0, 4096, side}, {0, 4096 - side, 4096, side}}, 8,
+                         true);
   }
 }
 
@@ -360,6 +366,37 @@ TEST(TightTilesTest, WiderFloatsAreComparedAsBf16) {
       EXPECT_EQ(encoded[0].new_digest, digest_of(DigestKind::kSum128, pair.new_bytes))
           << described(pair);
     }
+  }
+}
+
+// As DeviceFuzz, which has no matrices: DELTAWIRE_FUZZ_SECONDS and DELTAWIRE_FUZZ_SEED.
+TEST(TightTilesTest, FuzzedShapes) {
+  SKIP_WITHOUT_GPU();
+  const auto number = [](const char* name, uint64_t otherwise) {
+    const char* const text = std::getenv(name);
+    return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+  };
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::seconds(number("DELTAWIRE_FUZZ_SECONDS", 2));
+  for (uint64_t seed = number("DELTAWIRE_FUZZ_SEED", 1); Clock::now() < end; ++seed) {
+    SCOPED_TRACE("DELTAWIRE_FUZZ_SEED=" + std::to_string(seed));
+    Random random(seed);
+    const unsigned width = 1U << random() % 4;
+    DeviceOptions options;
+    if (random() % 2 == 0) options.scratch_bytes = size_t{4} << 20;
+    DeviceBatch batch;
+    for (uint64_t left = 1 + random() % 3; left > 0; --left) {
+      constexpr uint32_t kSteps[] = {1, 2, 4, 8, 16, 32, 64, 128};
+      const uint32_t step = kSteps[random() % std::size(kSteps)];
+      const uint32_t columns = (128 + uint32_t(random() % 3000)) / step * step;
+      const uint32_t rows = (1U << tight::kBlockLog2) / columns + 1 + uint32_t(random() % 300);
+      const Matrices shape{1 + random() % 3, rows, columns};
+      constexpr double kDensities[] = {0, 0.00002, 0.001, 0.012, 0.05, 0.4, 1};
+      batch.add(make_matrices(random(), width, shape, kDensities[random() % 7]),
+                random() % 3 == 0 ? random() % 17 : 0);
+    }
+    apply_every_way(&batch, encode_as_cpu(batch, options), options);
+    ASSERT_FALSE(::testing::Test::HasFailure());
   }
 }
 

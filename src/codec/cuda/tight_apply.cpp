@@ -215,7 +215,13 @@ Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceO
     kept->places.assign(kept->plan.chunks.size(), nullptr);
     const bool twice = write && options.all_or_nothing && kept->plan.chunks.size() > 1;
     if (twice || options.apply_follows) DW_RETURN_IF_ERROR(place_chunks(options, kept.get()));
-    if (options.apply_follows) DW_RETURN_IF_ERROR(gather_payloads(options, kept.get()));
+    // Of regions there may be a piece for each tile: too many copies.
+    const bool in_pieces = std::any_of(patches.begin(), patches.end(), [](const auto& numbered) {
+      return !numbered.patch.regions.empty();
+    });
+    if (options.apply_follows || in_pieces) {
+      DW_RETURN_IF_ERROR(gather_payloads(options, kept.get()));
+    }
   }
   DW_RETURN_IF_ERROR(applier.open_slots(*kept));
   DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
