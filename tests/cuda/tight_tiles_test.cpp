@@ -1,4 +1,7 @@
 // `tight` of matrices on a GPU, cut into tiles: the CPU's bytes out, the same weights in.
+#include <chrono>
+#include <cstdlib>
+
 #include "codec/cuda/workspace.h"
 #include "codec/tight_payload.h"
 #include "cuda/device_arrays.h"
@@ -207,6 +210,92 @@ TEST_P(TightTiles, OneChangeInEachCorner) {
   }
 }
 
+// A part of an array in a buffer of its own, between elements that nobody may touch.
+struct Part {
+  DeviceRegion region;
+  size_t width, full_columns, pad;
+  OnDevice buffer;
+
+  Part(const HostPair& pair, const DeviceRegion& wanted, size_t padding)
+      : region(wanted), width(pair.width), full_columns(pair.columns), pad(padding) {
+    region.row_stride = region.columns + 2 * pad;
+    buffer = OnDevice(bytes_of(pair.old_bytes));
+    region.data = buffer.data() + pad * width;
+  }
+  std::vector<uint8_t> bytes_of(const std::vector<uint8_t>& array) const {
+    std::vector<uint8_t> bytes(region.rows * region.row_stride * width, 0xa5);
+    for (size_t row = 0; row < region.rows; ++row) {
+      const size_t from = (region.first_row + row) * full_columns + region.first_column;
+      std::memcpy(&bytes[(row * region.row_stride + pad) * width], &array[from * width],
+                  region.columns * width);
+    }
+    return bytes;
+  }
+};
+
+// Patches some parts of an array; what the payload has of others is spoilt.
+void expect_parts_patched(const HostPair& pair, std::vector<uint8_t> payload,
+                          const std::vector<DeviceRegion>& regions, size_t pad, bool checked) {
+  std::vector<Part> parts;
+  DevicePatch patch{
+      pair.layout(), nullptr, pair.old_bytes.size() / pair.width, CodecId::kTight, {}};
+  for (const DeviceRegion& region : regions) {
+    parts.emplace_back(pair, region, pad);
+    patch.regions.push_back(parts.back().region);
+  }
+  const auto split = good(tight::split_payload(patch.layout, payload, patch.num_elements));
+  const Tiling tiling(split.model.tiles, patch.layout, patch.num_elements);
+  ASSERT_TRUE(tiling.tiled());
+  for (size_t b = 0; b < tiling.size(); ++b) {
+    const size_t row = tiling[b].begin / pair.columns, column = tiling[b].begin % pair.columns;
+    const bool there = std::any_of(regions.begin(), regions.end(), [&](const DeviceRegion& region) {
+      return row >= region.first_row && row < region.first_row + region.rows &&
+             column >= region.first_column && column < region.first_column + region.columns;
+    });
+    const size_t at = size_t(split.blocks[b].data() - payload.data());
+    if (!there) std::fill_n(payload.begin() + ptrdiff_t(at), split.blocks[b].size(), 0xff);
+  }
+  patch.payload = payload;
+  Workspace workspace;
+  DeviceOptions options;
+  options.workspace = &workspace;
+  std::vector<std::optional<Digest>> digests(1);
+  if (checked) {
+    options.apply_follows = true;
+    ASSERT_GOOD(check({&patch, 1}, options, nullptr));
+    options.apply_follows = false;
+    options.as_checked = true;
+    options.all_or_nothing = false;
+    options.patched_digests = &digests;
+  }
+  ASSERT_GOOD(apply({&patch, 1}, options, nullptr));
+  EXPECT_FALSE(digests[0].has_value());
+  for (const Part& part : parts) {
+    EXPECT_TRUE(part.buffer.fetch() == part.bytes_of(pair.new_bytes)) << described(pair);
+  }
+}
+
+TEST_P(TightTiles, PartsOfAnArray) {
+  const HostPair square = make_matrices(1, GetParam(), {1, 4096, 4096}, 0.01);
+  const HostPair stack = make_matrices(2, GetParam(), {8, 300, 1344}, 0.01);
+  const std::vector<uint8_t> of_square = encode_on_cpu(CodecId::kTight, square).payload,
+                             of_stack = encode_on_cpu(CodecId::kTight, stack).payload;
+  for (const size_t ranks : {2, 4, 8}) {
+    for (const size_t rank : {size_t{0}, ranks - 1}) {
+      for (const size_t pad : {0, 3, 64}) {
+        const size_t side = 4096 / ranks, matrices = 8 / ranks;
+        expect_parts_patched(square, of_square, {{0, rank * side, 4096, side}}, pad, pad == 3);
+        expect_parts_patched(square, of_square, {{rank * side, 0, side, 4096}}, pad, pad != 3);
+        expect_parts_patched(stack, of_stack, {{rank * matrices * 300, 0, matrices * 300, 1344}},
+                             pad, true);
+      }
+    }
+    const size_t side = 4096 / ranks;  // two parts at once
+    expect_parts_patched(square, of_square, {{0, 0, 4096, side}, {0, 4096 - side, 4096, side}}, 8,
+                         true);
+  }
+}
+
 // The CPU is the judge of what is damaged, and of what is to be written from it if it is not seen.
 TEST_P(TightTiles, DamageIsSeenAsTheCpuSeesIt) {
   DeviceBatch batch;
@@ -278,6 +367,59 @@ TEST(TightTilesTest, WiderFloatsAreComparedAsBf16) {
           << described(pair);
     }
   }
+}
+
+// As DeviceFuzz, which has no matrices: DELTAWIRE_FUZZ_SECONDS and DELTAWIRE_FUZZ_SEED.
+TEST(TightTilesTest, FuzzedShapes) {
+  SKIP_WITHOUT_GPU();
+  const auto number = [](const char* name, uint64_t otherwise) {
+    const char* const text = std::getenv(name);
+    return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+  };
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::seconds(number("DELTAWIRE_FUZZ_SECONDS", 2));
+  for (uint64_t seed = number("DELTAWIRE_FUZZ_SEED", 1); Clock::now() < end; ++seed) {
+    SCOPED_TRACE("DELTAWIRE_FUZZ_SEED=" + std::to_string(seed));
+    Random random(seed);
+    const unsigned width = 1U << random() % 4;
+    DeviceOptions options;
+    if (random() % 2 == 0) options.scratch_bytes = size_t{4} << 20;
+    DeviceBatch batch;
+    for (uint64_t left = 1 + random() % 3; left > 0; --left) {
+      constexpr uint32_t kSteps[] = {1, 2, 4, 8, 16, 32, 64, 128};
+      const uint32_t step = kSteps[random() % std::size(kSteps)];
+      const uint32_t columns = (128 + uint32_t(random() % 3000)) / step * step;
+      const uint32_t rows = (1U << tight::kBlockLog2) / columns + 1 + uint32_t(random() % 300);
+      const Matrices shape{1 + random() % 3, rows, columns};
+      constexpr double kDensities[] = {0, 0.00002, 0.001, 0.012, 0.05, 0.4, 1};
+      batch.add(make_matrices(random(), width, shape, kDensities[random() % 7]),
+                random() % 3 == 0 ? random() % 17 : 0);
+    }
+    apply_every_way(&batch, encode_as_cpu(batch, options), options);
+    ASSERT_FALSE(::testing::Test::HasFailure());
+  }
+}
+
+// Needs no GPU: the host refuses them before it takes memory.
+TEST(TightTilesTest, PartsThatCutTilesAreRefused) {
+  const HostPair pair = make_matrices(1, 2, {1, 1024, 4096}, 0.01);
+  const std::vector<uint8_t> payload = encode_on_cpu(CodecId::kTight, pair).payload;
+  std::vector<uint8_t> memory = pair.old_bytes;
+  const auto code_of = [&](std::vector<DeviceRegion> regions, const char* words) {
+    for (DeviceRegion& region : regions) region.data = memory.data();
+    const DevicePatch patch{pair.layout(),   nullptr, size_t{1024} * 4096,
+                            CodecId::kTight, payload, std::move(regions)};
+    const Status status = apply({&patch, 1}, {}, nullptr);
+    EXPECT_NE(status.message().find(words), std::string::npos) << status.to_string();
+    return status.code();
+  };
+  const Code refused = Code::kInvalidArgument;
+  EXPECT_EQ(code_of({{0, 0, 1024, 700, nullptr, 700}}, "tile 1"), refused);
+  EXPECT_EQ(code_of({{100, 0, 924, 4096, nullptr, 4096}}, "tile 0"), refused);
+  EXPECT_EQ(code_of({{0, 0, 512, 512, nullptr, 512}, {0, 0, 512, 512, nullptr, 512}}, "tile 0"),
+            refused);
+  EXPECT_EQ(code_of({{0, 3584, 1024, 513, nullptr, 513}}, "not in its array"), refused);
+  EXPECT_EQ(code_of({{0, 0, 1024, 512, nullptr, 511}}, "row stride"), refused);
 }
 
 // Needs no GPU.

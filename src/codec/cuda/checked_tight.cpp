@@ -11,7 +11,7 @@ constexpr uint64_t kMostGathered = uint64_t{256} << 20;  // pinned memory is the
 bool is_same(const DevicePatch& a, const DevicePatch& b) {
   return a.data == b.data && a.num_elements == b.num_elements && a.codec == b.codec &&
          a.layout == b.layout && a.payload.data() == b.payload.data() &&
-         a.payload.size() == b.payload.size();
+         a.payload.size() == b.payload.size() && a.regions == b.regions;
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ struct CheckedTight {
   // Of each chunk: where on the device it stays, decoded, until it is written; null: it does not,
   // and is decoded again.
   std::vector<uint8_t*> places;
-  Buffer payload;     // of chunks that do not stay, pinned, if an apply follows
+  Buffer payload;  // of chunks that do not stay, pinned, if an apply follows or there are regions
   bool good = false;  // the check has passed
 
   bool all_stay() const;

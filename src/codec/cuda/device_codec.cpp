@@ -57,6 +57,9 @@ Result<PatchGroups> group_patches(std::span<const DevicePatch> patches) {
     DW_RETURN_IF_ERROR(
         check_codec(patch.codec, CodecId::kExponents).at("patch " + std::to_string(i)));
     DW_RETURN_IF_ERROR(check_layout(patch.layout, NewKind::kSame));
+    if (patch.codec != CodecId::kTight && !patch.regions.empty()) {
+      return invalid_argument("patch " + std::to_string(i) + ": regions are for tight alone");
+    }
     if (patch.codec != CodecId::kExponents) {
       if (patch.payload.empty()) continue;  // nothing changed
       if (patch.num_elements == 0) {

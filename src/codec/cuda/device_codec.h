@@ -31,12 +31,25 @@ inline Tiling tiling_of(const DevicePair& pair) {
   return {choose_tiles(pair.layout, pair.num_elements), pair.layout, pair.num_elements};
 }
 
+// Some rows and columns of an array of matrices, in memory of their own.
+struct DeviceRegion {
+  uint64_t first_row = 0, first_column = 0;  // rows count over all matrices
+  uint64_t rows = 0, columns = 0;
+  void* data = nullptr;
+  uint64_t row_stride = 0;  // in elements, under 2^32
+
+  bool operator==(const DeviceRegion&) const = default;
+};
+
 struct DevicePatch {
   Layout layout;
-  void* data = nullptr;
+  void* data = nullptr;  // unused with regions
   uint64_t num_elements = 0;
   CodecId codec = CodecId::kTight;
   Bytes payload;  // in host memory; pinned memory is copied faster
+  // Of `tight`: what there is of the array; none: all of it. Blocks that touch no region are not
+  // looked at; InvalidArgument for those with changes that lie in a region only in part, or in two.
+  std::vector<DeviceRegion> regions = {};
 };
 
 class Workspace;
@@ -59,7 +72,8 @@ struct DeviceOptions {
   // their payloads since.
   bool apply_follows = false, as_checked = false;
   // Of apply(): gets sum128 of patched arrays, by the number of the patch, where it is known from
-  // what was written: of `tight`, if every block has changes.
+  // what was written: of whole arrays of `tight`, if every block has changes and shares no
+  // word with another.
   std::vector<std::optional<Digest>>* patched_digests = nullptr;
   // encode() says OutOfMemory where a single array needs more than the scratch. Without, an array
   // with that many changes gets more.

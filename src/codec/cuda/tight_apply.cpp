@@ -115,14 +115,13 @@ class TightApplier {
     DW_RETURN_IF_ERROR(wait(stream_));
     for (size_t i = 0; i < patches_.size(); ++i) {
       const auto& [model, blocks] = prepared_.payloads[i];
-      const bool whole_words =
-          !model.tiles.tiled() || patches_[i].patch.layout.columns * width_ % 8 == 0;
-      if (!whole_words ||
+      const DevicePatch& patch = patches_[i].patch;
+      const bool whole_words = !model.tiles.tiled() || patch.layout.columns * width_ % 8 == 0;
+      if (!whole_words || !patch.regions.empty() ||
           std::any_of(blocks.begin(), blocks.end(), [](Bytes block) { return block.empty(); })) {
         continue;
       }
-      (*out)[patches_[i].number] =
-          finish_sums(sums[i], patches_[i].patch.num_elements * uint64_t{width_});
+      (*out)[patches_[i].number] = finish_sums(sums[i], patch.num_elements * uint64_t{width_});
     }
     return {};
   }
@@ -216,7 +215,13 @@ Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceO
     kept->places.assign(kept->plan.chunks.size(), nullptr);
     const bool twice = write && options.all_or_nothing && kept->plan.chunks.size() > 1;
     if (twice || options.apply_follows) DW_RETURN_IF_ERROR(place_chunks(options, kept.get()));
-    if (options.apply_follows) DW_RETURN_IF_ERROR(gather_payloads(options, kept.get()));
+    // Of regions there may be a piece for each tile: too many copies.
+    const bool in_pieces = std::any_of(patches.begin(), patches.end(), [](const auto& numbered) {
+      return !numbered.patch.regions.empty();
+    });
+    if (options.apply_follows || in_pieces) {
+      DW_RETURN_IF_ERROR(gather_payloads(options, kept.get()));
+    }
   }
   DW_RETURN_IF_ERROR(applier.open_slots(*kept));
   DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());

@@ -43,8 +43,10 @@ ChunkPlan plan_chunks(std::span<const NumberedPatch> patches, std::span<TightDec
     const bool begins = plan.chunks.empty() || size_of(grown, width) > most;
     if (begins) plan.chunks.push_back({i, {}, {}});
     Chunk& chunk = plan.chunks.back();
-    if (begins || blocks[i - 1].array != block.array) {
-      chunk.payload.emplace_back(patches[block.array].patch.payload.data() + block.bytes, 0);
+    const uint8_t* const from = patches[block.array].patch.payload.data() + block.bytes;
+    if (begins || blocks[i - 1].array != block.array ||
+        chunk.payload.back().data() + chunk.payload.back().size() != from) {
+      chunk.payload.emplace_back(from, 0);
     }
     Bytes& payload = chunk.payload.back();
     payload = {payload.data(), payload.size() + block.length};

@@ -21,8 +21,8 @@ struct ChunkLoad {
   void add(const TightDecodeBlock& block);
 };
 
-// Blocks that are worked on together. Those of an array lie side by side in its payload: one copy
-// for each array.
+// Blocks that are worked on together. Those of an array lie side by side in its payload, unless
+// others between them are left out: one copy for each row of neighbours.
 struct Chunk {
   size_t first_block = 0;
   ChunkLoad load;

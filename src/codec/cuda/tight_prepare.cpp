@@ -40,6 +40,78 @@ Status prepare_block(const Payload& payload, Bytes bytes, TightDecodeBlock* bloc
   return {};
 }
 
+Status check_regions(const DevicePatch& patch) {
+  const uint64_t columns = patch.layout.columns;
+  if (columns == 0 || patch.num_elements % columns != 0) {
+    return invalid_argument("regions of what is not a matrix");
+  }
+  const uint64_t rows = patch.num_elements / columns;
+  for (const DeviceRegion& region : patch.regions) {
+    if (region.first_row > rows || region.rows > rows - region.first_row ||
+        region.first_column > columns || region.columns > columns - region.first_column) {
+      return invalid_argument("a region is not in its array");
+    }
+    if (region.data == nullptr || region.row_stride < region.columns ||
+        region.row_stride >> 32 != 0) {
+      return invalid_argument("a region has no data, or a row stride of " +
+                              std::to_string(region.row_stride));
+    }
+  }
+  return {};
+}
+
+// Where a block is to be written; no data: nowhere.
+struct PlacedBlock {
+  void* data = nullptr;
+  BlockPlace place = {};
+};
+
+Result<PlacedBlock> place_block(const DevicePatch& patch, const Tiling& tiling, size_t number) {
+  const Tile tile = tiling[number];
+  if (patch.regions.empty()) return PlacedBlock{patch.data, place_of(tile, tiling.stride())};
+  const uint64_t all = patch.layout.columns, row = tile.begin / all, column = tile.begin % all;
+  // In order over the end of a row: it has all columns, and wants rows without a gap.
+  const bool folded = column + tile.columns > all;
+  const uint64_t end_row = row + (folded ? (column + tile.columns + all - 1) / all : tile.rows),
+                 first_column = folded ? 0 : column,
+                 end_column = folded ? all : column + tile.columns;
+  PlacedBlock placed;
+  for (const DeviceRegion& region : patch.regions) {
+    const uint64_t region_end_row = region.first_row + region.rows,
+                   region_end_column = region.first_column + region.columns;
+    if (row >= region_end_row || end_row <= region.first_row || first_column >= region_end_column ||
+        end_column <= region.first_column) {
+      continue;
+    }
+    const bool inside = row >= region.first_row && end_row <= region_end_row &&
+                        first_column >= region.first_column && end_column <= region_end_column &&
+                        (!folded || region.row_stride == all);
+    if (!inside || placed.data != nullptr) {
+      return invalid_argument("tile " + std::to_string(number) + ", rows " + std::to_string(row) +
+                              " to " + std::to_string(end_row - 1) + ", columns " +
+                              std::to_string(first_column) + " to " +
+                              std::to_string(end_column - 1) + ": not inside exactly one region");
+    }
+    const uint64_t begin =
+        (row - region.first_row) * region.row_stride + column - region.first_column;
+    placed = {region.data, place_of({begin, tile.rows, tile.columns}, region.row_stride)};
+  }
+  return placed;
+}
+
+// Blocks that are to be written nowhere become blocks without changes.
+Status leave_out_blocks(const DevicePatch& patch, Payload* payload) {
+  if (patch.regions.empty()) return {};
+  DW_RETURN_IF_ERROR(check_regions(patch));
+  const Tiling tiling(payload->model.tiles, patch.layout, patch.num_elements);
+  for (size_t b = 0; b < payload->blocks.size(); ++b) {
+    if (payload->blocks[b].empty()) continue;
+    DW_ASSIGN_OR_RETURN(const PlacedBlock placed, place_block(patch, tiling, b));
+    if (placed.data == nullptr) payload->blocks[b] = {};
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<PreparedPatches> prepare_patches(std::span<const NumberedPatch> patches,
@@ -54,6 +126,7 @@ Result<PreparedPatches> prepare_patches(std::span<const NumberedPatch> patches,
     Result<Payload> split = tight::split_payload(patch.layout, patch.payload, patch.num_elements);
     if (split.ok()) {
       all.payloads[i] = std::move(*split);
+      failures[i] = leave_out_blocks(patch, &all.payloads[i]);
     } else {
       failures[i] = split.status();
     }
@@ -95,8 +168,9 @@ Result<PreparedPatches> prepare_patches(std::span<const NumberedPatch> patches,
       if (bytes.empty()) continue;
       block->array = uint32_t(i);
       block->number = uint32_t(b);
-      block->data = patch.data;
-      block->place = place_of(tiling[b], tiling.stride());
+      const Result<PlacedBlock> placed = place_block(patch, tiling, b);
+      block->data = placed->data;
+      block->place = placed->place;
       block->num_elements = uint32_t(tiling[b].size());
       block->bytes = uint64_t(bytes.data() - patch.payload.data());
       failures[i] = prepare_block(payload, bytes, block).at("block " + std::to_string(b));

@@ -10,7 +10,7 @@
 namespace deltawire::cuda {
 namespace {
 
-constexpr unsigned kThreads = 256, kInFlight = 4;
+constexpr unsigned kThreads = 256, kResident = 8, kInFlight = 4;
 
 // Counts of a thread's part of a block.
 struct PartCounts {
@@ -35,7 +35,7 @@ __device__ void count_chunk(const uint4& chunk, KeyBits keys, const uint32_t* on
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) check_blocks(TightDecodeWork work) {
+__global__ void __launch_bounds__(kThreads, kResident) check_blocks(TightDecodeWork work) {
   __shared__ uint32_t one_hot[256], totals[kMaxClasses];
   const TightDecodeBlock& block = work.blocks[blockIdx.x];
   if (block.only_units == 0) return;
