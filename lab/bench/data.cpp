@@ -52,7 +52,6 @@ Status place(const std::vector<uint64_t>& sizes, BenchData* data) {
   uint64_t offset = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
     BenchTensor& tensor = data->tensors[i];
-    tensor.layout = layout_of(tensor.dtype);
     tensor.before = {data->before.get() + offset, sizes[i]};
     tensor.after = {data->after.get() + offset, sizes[i]};
     tensor.work = {data->work.get() + offset, sizes[i]};
@@ -115,7 +114,8 @@ Result<BenchData> simulate_data(const BenchOptions& options, ThreadPool* pool,
   for (const SimulatedTensor& tensor : model) {
     DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(DType::kBF16, tensor.shape));
     sizes.push_back(size);
-    data.tensors.push_back({tensor.name, DType::kBF16, {}, {}, {}, {}});
+    data.tensors.push_back(
+        {tensor.name, DType::kBF16, layout_of(DType::kBF16, tensor.shape), {}, {}, {}});
   }
   DW_RETURN_IF_ERROR(place(sizes, &data));
   DW_RETURN_IF_ERROR(fill_all(&data, pool, progress, [&](size_t i) {
@@ -144,7 +144,8 @@ Result<BenchData> load_data(const std::string& old_path, const std::string& new_
     }
     pairs.emplace_back(&before->view, &after);
     sizes.push_back(after.bytes.size());
-    data.tensors.push_back({after.name, after.dtype, {}, {}, {}, {}});
+    data.tensors.push_back(
+        {after.name, after.dtype, layout_of(after.dtype, after.shape), {}, {}, {}});
   }
   DW_RETURN_IF_ERROR(place(sizes, &data));
   if (data.weights_bytes == 0) {

@@ -34,25 +34,31 @@ constexpr ModelForm kModels[] = {
     {"moe", 6, 2048, 4096, 512, 768, 151936, 128, false},
 };
 
-// Elements of each tensor.
-std::vector<uint64_t> tensors_of_model(std::string_view name) {
-  std::vector<uint64_t> tensors;
+std::vector<Layout> tensors_of_model(std::string_view name) {
+  std::vector<Layout> tensors;
+  const auto add = [&](uint64_t rows, uint64_t columns) {
+    tensors.push_back({2, 7, 0xff, uint32_t(rows), uint32_t(columns)});
+  };
   for (const ModelForm& shape : kModels) {
     if (shape.name != name) continue;
-    tensors.push_back(shape.vocabulary * shape.hidden);
+    add(shape.vocabulary, shape.hidden);
     for (uint64_t layer = 0; layer < shape.layers; ++layer) {
-      tensors.insert(tensors.end(), {shape.hidden, shape.hidden, 128, 128});  // norms
-      tensors.push_back(shape.hidden * shape.queries);
-      tensors.push_back(shape.hidden * shape.keys);
-      tensors.push_back(shape.hidden * shape.keys);
-      tensors.push_back(shape.queries * shape.hidden);
-      if (shape.experts != 0) tensors.push_back(shape.hidden * shape.experts);
+      for (const uint64_t norm : {shape.hidden, shape.hidden, uint64_t{128}, uint64_t{128}}) {
+        add(1, norm);
+      }
+      add(shape.queries, shape.hidden);
+      add(shape.keys, shape.hidden);
+      add(shape.keys, shape.hidden);
+      add(shape.hidden, shape.queries);
+      if (shape.experts != 0) add(shape.experts, shape.hidden);
       for (uint64_t e = 0; e < (shape.experts == 0 ? 1 : shape.experts); ++e) {
-        tensors.insert(tensors.end(), 3, shape.hidden * shape.inner);
+        add(shape.inner, shape.hidden);
+        add(shape.inner, shape.hidden);
+        add(shape.hidden, shape.inner);
       }
     }
-    tensors.push_back(shape.hidden);
-    if (!shape.tied) tensors.push_back(shape.vocabulary * shape.hidden);
+    add(1, shape.hidden);
+    if (!shape.tied) add(shape.vocabulary, shape.hidden);
   }
   return tensors;
 }
@@ -73,7 +79,7 @@ Status DeviceModel::make_weights() {
   DW_ASSIGN_OR_RETURN(info, cuda::device_info());
   DW_RETURN_IF_ERROR(is_recorded() ? load() : simulate());
   for (size_t i = 0; i < sizes.size(); ++i) {
-    pairs.push_back({{2, 7, 0xff}, old_tensor(i), new_tensor(i), sizes[i], cuda::NewKind::kSame});
+    pairs.push_back({layouts[i], old_tensor(i), new_tensor(i), sizes[i], cuda::NewKind::kSame});
   }
   return cuda::wait(nullptr);
 }
@@ -91,7 +97,8 @@ Status DeviceModel::lay_out() {
 
 Status DeviceModel::simulate() {
   source = options.model;
-  sizes = tensors_of_model(options.model);
+  layouts = tensors_of_model(options.model);
+  for (const Layout& layout : layouts) sizes.push_back(uint64_t{layout.rows} * layout.columns);
   DW_RETURN_IF_ERROR(lay_out());
   return cuda::simulate_step(old_weights.data<uint16_t>(), new_weights.data<uint16_t>(), span, 1,
                              float(options.density / 0.012 * 4.38e-5), nullptr);
@@ -108,6 +115,7 @@ Status DeviceModel::load() {
     for (uint64_t left = options.copies; left > 0; left -= std::min(left, joined)) {
       of.push_back(&tensor);
       sizes.push_back(std::min(left, joined) * size);
+      layouts.push_back(tensor.layout);  // copies are matrices behind each other
     }
   }
   if (sizes.empty()) {

@@ -42,6 +42,7 @@ struct DeviceModel {
   cuda::Workspace workspace;
   cuda::DeviceInfo info;
   std::vector<uint64_t> sizes, begins;  // of tensors, in elements
+  std::vector<Layout> layouts;
   uint64_t span = 0, num_elements = 0, num_changed = 0;
   cuda::Buffer old_weights, new_weights;
   std::vector<cuda::DevicePair> pairs;
