@@ -122,7 +122,7 @@ __device__ uint32_t rank_of(const CollectMemory<T, kKind>& memory, KeyBits keys,
 
 // Adds the new elements of a step, `count` from `first` of their block on. Warps take whole
 // segments, not their own rows: so each thread has the same keys all the time. Words that blocks
-// share, and those of rows that begin anywhere, are read again.
+// share are the one's that has their first byte, and are read again.
 template <class T, NewKind kKind>
 __device__ void add_step(const CollectMemory<T, kKind>& memory, const TightEncodeArray& array,
                          const TightEncodeBlock& block, uint32_t first, uint32_t count,
@@ -134,13 +134,23 @@ __device__ void add_step(const CollectMemory<T, kKind>& memory, const TightEncod
   using Bits = NewBits<T, staged_as(kKind)>;
   constexpr unsigned kRowChunks = decltype(memory.new_rows)::kChunks;
   const BlockPlace& place = block.place;
-  const bool ends_word = block.num_elements * sizeof(T) % sum128::kWordBytes == 0 ||
-                         place.begin + block.num_elements == array.num_elements;
-  if (place.piece_bytes<T>() < Sums::kMinPiece || !ends_word) {
-    const uint64_t end = array.num_elements * sizeof(T);
-    const auto load = [&](uint64_t byte, uint32_t) {
-      return HashedBytes<kKind>::load_word(array.new_data, byte,
-                                           unsigned(min(uint64_t{8}, end - byte)));
+  const uint32_t piece = place.piece_bytes<T>();
+  const bool whole_words = block.num_elements * sizeof(T) % sum128::kWordBytes == 0;
+  const bool at_end = place.begin + block.num_elements == array.num_elements;
+  if (piece < Sums::kMinPiece || !(whole_words || at_end)) {
+    const auto load = [&](uint64_t byte, uint32_t i) {
+      if constexpr (kKind != NewKind::kMarkedFp8) {  // which have rows of 32 and more
+        if (!whole_words || piece < sum128::kWordBytes) {
+          const uint64_t left = array.num_elements * sizeof(T) - byte;
+          return HashedBytes<kKind>::load_word(array.new_data, byte,
+                                               unsigned(min(uint64_t{8}, left)));
+        }
+      }
+      uint64_t word = 0;
+      for (unsigned j = 0; j < 8 / sizeof(T); ++j) {
+        word |= uint64_t{memory.new_element(i + j)} << (8 * sizeof(T) * j);
+      }
+      return word;
     };
     add_words<T>(place, first, count, load, lanes);
     return;
