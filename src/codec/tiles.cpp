@@ -37,7 +37,9 @@ TileShape choose_tiles(Layout layout, size_t n) {
 bool tiles_fit(TileShape shape, Layout layout, size_t n) {
   if (!shape.tiled()) return true;
   const size_t matrix = size_t(layout.rows) * layout.columns;
-  return matrix != 0 && n % matrix == 0 && layout.columns <= kMaxTiledColumns;
+  const uint64_t spanned = uint64_t{layout.columns} << (shape.block_log2 - shape.columns_log2);
+  return matrix != 0 && n % matrix == 0 && layout.columns <= kMaxTiledColumns &&
+         spanned <= uint64_t{1} << 32;
 }
 
 Tiling::Tiling(TileShape shape, Layout layout, size_t n) : shape_(shape), n_(n), columns_(n) {

@@ -25,7 +25,7 @@ struct TileShape {
   bool operator==(const TileShape&) const = default;
 };
 inline constexpr uint8_t kMinTileColumnsLog2 = 6, kMaxTileColumnsLog2 = 9;
-// So that offsets within a tile fit 32 bits.
+// So that offsets within a tile fit 32 bits, whatever its width.
 inline constexpr uint32_t kMaxTiledColumns = 1U << 20;
 
 // What an encoder takes for n elements: tiles as wide as a slice of the columns by 8, 4 or 2 allows

@@ -81,6 +81,9 @@ TEST(Tiling, WhatIsNoMatrixHasNone) {
   EXPECT_FALSE(tiles_fit(tiles, matrices(1000, 1000), 1 << 20));
   EXPECT_FALSE(tiles_fit(tiles, matrices(2, 1 << 21), 1 << 22));
   EXPECT_TRUE(tiles_fit({}, matrices(0, 0), 1 << 20));
+  // Offsets within a tile must fit 32 bits.
+  EXPECT_TRUE(tiles_fit({18, 6}, matrices(1, 1 << 20), 1 << 20));
+  EXPECT_FALSE(tiles_fit({20, 6}, matrices(1, 1 << 20), 1 << 20));
 }
 
 }  // namespace
