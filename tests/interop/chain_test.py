@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-from format_test import APPLY, WIDTH, elements_of, read_safetensors
+from format_test import WIDTH, apply, elements_of, read_safetensors
 
 SEEN = set()  # codecs of whole tensors
 
@@ -54,7 +54,7 @@ def packed_weights(path):
     for (name, entry), codec, payload in zip(tensors, metadata["deltawire.codecs"].split(";"), payloads, strict=True):
         begin, end = entry["data_offsets"]
         count = (end - begin) // WIDTH[entry["dtype"]]
-        state[name] = (entry["dtype"], entry["shape"], APPLY[codec](payload, [0] * count, entry["dtype"]))
+        state[name] = (entry["dtype"], entry["shape"], apply(codec, payload, [0] * count, entry["dtype"], entry["shape"]))
         SEEN.add(codec)
     return state
 
@@ -118,7 +118,7 @@ class Reader:
                 codec, dtype, _, box, changed, *_ = record.split(" ")
                 assert box == "-"
                 before = state[name][2]
-                after = APPLY[codec](payload, before, dtype)
+                after = apply(codec, payload, before, dtype, state[name][1])
                 assert sum(a != b for a, b in zip(before, after)) == int(changed), name
                 state[name] = (dtype, state[name][1], after)
         return state

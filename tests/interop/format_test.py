@@ -368,6 +368,10 @@ APPLY = {"raw": apply_raw, "gaps": apply_gaps, "exponents": apply_exponents,
          "adaptive": apply_adaptive, "tight": apply_tight}
 
 
+def apply(codec, payload, old, dtype, shape):
+    return APPLY[codec](payload, old, dtype, *([shape] if codec == "tight" else []))
+
+
 def check(delta, old_path, new_path):
     """Every tensor that the delta changes comes out as it is in the new checkpoint. Returns codecs seen."""
     metadata, payloads = read_safetensors(delta)
@@ -379,8 +383,7 @@ def check(delta, old_path, new_path):
         codec, dtype, shape, box, changed, *_ = record.split(" ")
         assert box == "-" and shape == (",".join(map(str, old[name][1])) or "-")
         before = elements_of(old[name][2], WIDTH[dtype])
-        where = (old[name][1],) if codec == "tight" else ()
-        after = APPLY[codec](payload, before, dtype, *where) if payload else before
+        after = apply(codec, payload, before, dtype, old[name][1]) if payload else before
         assert after == elements_of(new[name][2], WIDTH[dtype]), (codec, name)
         assert sum(a != b for a, b in zip(before, after)) == int(changed)
         seen.add((codec, dtype) + ((payload[0] >> 7,) if codec == "tight" else ()))
