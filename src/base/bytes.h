@@ -20,6 +20,12 @@ static_assert(std::endian::native == std::endian::little,
 using Bytes = std::span<const uint8_t>;
 using MutableBytes = std::span<uint8_t>;
 
+struct ByteRange {
+  uint64_t offset = 0, size = 0;
+
+  bool operator==(const ByteRange&) const = default;
+};
+
 template <class T>
 T load_le(const void* p) noexcept {
   T value;

@@ -42,6 +42,18 @@ Status Codec::apply_to_regions(Layout layout, size_t n, Bytes payload,
   return {};
 }
 
+uint64_t Codec::front_bytes(Layout, size_t) const { return 0; }
+
+Result<std::vector<ByteRange>> Codec::wanted_bytes(Layout layout, size_t n, Bytes,
+                                                   uint64_t payload_bytes,
+                                                   std::span<const Region> regions,
+                                                   uint64_t) const {
+  DW_RETURN_IF_ERROR(RegionSet::of(layout, n, regions).status());
+  std::vector<ByteRange> all;
+  if (payload_bytes != 0 && !regions.empty()) all.push_back({0, payload_bytes});
+  return all;
+}
+
 // Every codec by its id and its name.
 std::span<const Codec* const> all_codecs() noexcept {
   static const std::array<const Codec*, 5> codecs = {

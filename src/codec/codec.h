@@ -105,6 +105,14 @@ class Codec {
   virtual Status apply_to_regions(Layout layout, size_t n, Bytes payload,
                                   std::span<const Region> regions, const ReadOld& read_old,
                                   ThreadPool* pool) const;
+  // Which bytes of a payload apply_to_regions() reads, in order; ranges less than `gap` bytes apart
+  // are one. Found from the first front_bytes() of the payload, or all of a shorter one. The other
+  // bytes may be anything: they need not be fetched.
+  virtual uint64_t front_bytes(Layout layout, size_t n) const;
+  virtual Result<std::vector<ByteRange>> wanted_bytes(Layout layout, size_t n, Bytes front,
+                                                      uint64_t payload_bytes,
+                                                      std::span<const Region> regions,
+                                                      uint64_t gap) const;
 
  protected:
   // Whether new values depend on old ones.

@@ -280,6 +280,20 @@ class TightCodec final : public Codec {
     return tight::apply_to_regions(layout, n, payload, held, read_old, pool);
   }
 
+  // Lengths of blocks take four bytes at most.
+  uint64_t front_bytes(Layout layout, size_t n) const override {
+    return tight::kMaxModelBytes + 4 * Tiling(choose_tiles(layout, n), layout, n).size();
+  }
+
+  Result<std::vector<ByteRange>> wanted_bytes(Layout layout, size_t n, Bytes front,
+                                              uint64_t payload_bytes,
+                                              std::span<const Region> regions,
+                                              uint64_t gap) const override {
+    DW_ASSIGN_OR_RETURN(const RegionSet held, RegionSet::of(layout, n, regions));
+    if (payload_bytes == 0 || regions.empty()) return std::vector<ByteRange>();
+    return tight::wanted_bytes(layout, n, front, payload_bytes, held, gap);
+  }
+
   static Result<Encoded> encode_blocks(Layout layout, Bytes old_bytes, Bytes new_bytes,
                                        ThreadPool* pool, const Hashers& hashers,
                                        const ChangingArrays& changing) {

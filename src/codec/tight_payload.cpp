@@ -60,4 +60,32 @@ Result<Payload> split_payload(Layout layout, Bytes payload, size_t n) {
   return parsed;
 }
 
+Result<std::vector<ByteRange>> wanted_bytes(Layout layout, size_t n, Bytes front,
+                                            uint64_t payload_bytes, const RegionSet& held,
+                                            uint64_t gap) {
+  size_t consumed = 0;
+  DW_ASSIGN_OR_RETURN(const Model model, read_model(layout, front, &consumed));
+  std::vector<ByteRange> ranges;
+  if (!model.tiles.tiled() || !tiles_fit(model.tiles, layout, n)) {
+    ranges.push_back({0, payload_bytes});
+    return ranges;
+  }
+  const Tiling tiling(model.tiles, layout, n);
+  Bytes rest = front.subspan(consumed);
+  DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> lengths,
+                      take_lengths("tight", tiling.size(), payload_bytes - consumed, &rest));
+  uint64_t at = front.size() - rest.size();
+  ranges.push_back({0, at});
+  for (size_t i = 0; i < lengths.size(); at += lengths[i++]) {
+    if (lengths[i] == 0 || !held.touches(tiling[i])) continue;
+    ByteRange& last = ranges.back();
+    if (at - (last.offset + last.size) < gap || at == last.offset + last.size) {
+      last.size = at + lengths[i] - last.offset;
+    } else {
+      ranges.push_back({at, lengths[i]});
+    }
+  }
+  return ranges;
+}
+
 }  // namespace deltawire::tight

@@ -45,6 +45,10 @@ const char* read_block_head(const Model& model, size_t n, BitReader* in, BlockHe
 // `patched`, unless null, is fed the new array. Payloads are not empty.
 Status apply_payload(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool,
                      Hasher* patched);
+// The bytes of a payload in tiles that hold tiles of `held`, and the model and directory before.
+Result<std::vector<ByteRange>> wanted_bytes(Layout layout, size_t n, Bytes front,
+                                            uint64_t payload_bytes, const RegionSet& held,
+                                            uint64_t gap);
 // Of payloads in tiles.
 Status apply_to_regions(Layout layout, size_t n, Bytes payload, const RegionSet& held,
                         const ReadOld& read_old, ThreadPool* pool);

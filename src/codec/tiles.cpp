@@ -111,21 +111,29 @@ void put_directory(const std::vector<std::vector<uint8_t>>& blocks, std::vector<
   for (const auto& block : blocks) out->insert(out->end(), block.begin(), block.end());
 }
 
-Result<std::vector<Bytes>> take_directory(const char* what, Bytes rest, size_t num_blocks) {
+Result<std::vector<uint64_t>> take_lengths(const char* what, size_t num_blocks, uint64_t size,
+                                           Bytes* rest) {
   const std::string name = std::string(what) + " directory";
-  if (rest.size() < num_blocks) {  // a length takes a byte at least
-    return bad_payload(name + ": blocks", num_blocks, rest.size());
+  if (size < num_blocks) {  // a length takes a byte at least
+    return bad_payload(name + ": blocks", num_blocks, size);
   }
-  const size_t size = rest.size();
+  const size_t before = rest->size();
   std::vector<uint64_t> lengths(num_blocks);
   uint64_t total = 0;
   for (uint64_t& length : lengths) {
-    DW_RETURN_IF_ERROR(take_leb128(name.c_str(), &rest, &length));
+    DW_RETURN_IF_ERROR(take_leb128(name, rest, &length));
     if (length > size) return bad_payload(name + ": block length", size, length);
     total += length;
   }
-  if (total != rest.size()) return bad_payload(name + ": bytes of all blocks", rest.size(), total);
+  const uint64_t left = size - (before - rest->size());
+  if (total != left) return bad_payload(name + ": bytes of all blocks", left, total);
   if (total == 0) return bad_payload(std::string(what) + " payload", "at least one change", "none");
+  return lengths;
+}
+
+Result<std::vector<Bytes>> take_directory(const char* what, Bytes rest, size_t num_blocks) {
+  DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> lengths,
+                      take_lengths(what, num_blocks, rest.size(), &rest));
   std::vector<Bytes> blocks;
   blocks.reserve(num_blocks);
   for (const uint64_t length : lengths) {

@@ -133,7 +133,11 @@ class Spread {
 // ---- the directory of a payload: a length for each block, then the blocks
 
 void put_directory(const std::vector<std::vector<uint8_t>>& blocks, std::vector<uint8_t>* out);
-// Of `rest`, which ends with the last block; `what` is named in errors.
+// The lengths, taken off the front of `rest`; the blocks have `size` bytes with what is left of the
+// directory. `what` is named in errors.
+Result<std::vector<uint64_t>> take_lengths(const char* what, size_t num_blocks, uint64_t size,
+                                           Bytes* rest);
+// The blocks of `rest`, which ends with the last one.
 Result<std::vector<Bytes>> take_directory(const char* what, Bytes rest, size_t num_blocks);
 
 }  // namespace deltawire

@@ -36,9 +36,6 @@ Status make_redo_of_changes(const TensorView& before, const Changes& changes,
                             const std::function<Status(RedoEntry)>& take);
 
 // Where a slab's bytes lie in its tensor; Corruption when they do not lie together.
-struct ByteRange {
-  uint64_t offset = 0, size = 0;
-};
 Result<ByteRange> slab_range(const DeltaEntry& entry);
 
 // Writes entries to `folder`/redo-00000.safetensors, ..., each as soon as it is full, on a thread

@@ -143,6 +143,50 @@ TEST(TightRegions, WholeTilesNeedNothingElse) {
   }
 }
 
+// What is not wanted need not be there; a slice of the columns wants little more than its share.
+TEST(TightRegions, FetchJustTheirTiles) {
+  const Case c;
+  const size_t n = 1024 * 1024;
+  const uint64_t size = c.payload.size(), front_bytes = tight_codec().front_bytes(c.layout, n);
+  ASSERT_LT(front_bytes, size);
+  const Bytes front = Bytes(c.payload).first(front_bytes);
+  for (const size_t parts : {2, 4, 8}) {
+    for (const uint64_t gap : {0, 512}) {
+      const size_t columns = 1024 / parts;
+      Held held(c.layout, c.pair.old_bytes.span(), {{0, columns, 1024, columns}}, 0);
+      const auto ranges = tight_codec().wanted_bytes(c.layout, n, front, size, held.regions(), gap);
+      ASSERT_TRUE(ranges.ok()) << ranges.status().to_string();
+      std::vector<uint8_t> fetched(size, 0x5a);
+      uint64_t bytes = 0, end = 0;
+      for (const ByteRange& range : *ranges) {
+        EXPECT_TRUE(range.offset > end || end == 0) << "in order, and not touching";
+        end = range.offset + range.size;
+        ASSERT_LE(end, size);
+        std::memcpy(&fetched[range.offset], &c.payload[range.offset], range.size);
+        bytes += range.size;
+      }
+      const Status applied =
+          tight_codec().apply_to_regions(c.layout, n, fetched, held.regions(), {}, nullptr);
+      ASSERT_TRUE(applied.ok()) << applied.to_string();
+      EXPECT_TRUE(held.equals(c.pair.new_bytes.span())) << parts;
+      if (gap == 0) {
+        EXPECT_LT(double(bytes), 1.08 / double(parts) * double(size) + 300.0) << parts;
+      }
+    }
+  }
+  EXPECT_EQ(
+      tight_codec()
+          .wanted_bytes(c.layout, n, front.first(5), size,
+                        Held(c.layout, c.pair.old_bytes.span(), {{0, 0, 1, 1}}, 0).regions(), 0)
+          .status()
+          .code(),
+      Code::kCorruption);
+  // Codecs without a directory are read whole.
+  const Region one{0, 0, 1, 1, nullptr, 0};
+  EXPECT_EQ(gaps_codec().wanted_bytes(c.layout, n, {}, 77, std::span(&one, 1), 0).value(),
+            (std::vector<ByteRange>{{0, 77}}));
+}
+
 TEST(TightRegions, OldValuesThatCannotBeHadAreNamedAndNothingIsWritten) {
   const Case c;
   Held held(c.layout, c.pair.old_bytes.span(), {{0, 0, 1024, 100}}, 0);
