@@ -451,6 +451,20 @@ TEST(BlockPlaceTest, RowsOfEveryElement) {
   }
 }
 
+TEST(BlockPlaceTest, HopsAreTheSameFromEveryElement) {
+  EXPECT_EQ(BlockPlace{7}.hop(4096), 4096);
+  for (uint32_t columns = 1; columns <= 1U << BlockPlace::kMaxColumnsLog2; ++columns) {
+    const BlockPlace place = BlockPlace::of_rows(1000, columns, 77);
+    for (uint32_t count = 512; count <= 4096; count *= 2) {
+      ASSERT_EQ(place.hop(count) != 0, count % columns == 0) << columns;
+      if (place.hop(count) == 0) continue;
+      for (uint32_t i = 0; i < 3 * count; ++i) {
+        ASSERT_EQ(place(i + count) - place(i), place.hop(count)) << columns << ", " << i;
+      }
+    }
+  }
+}
+
 TEST(BlockPlaceTest, PiecesDivideRowsAndWhatIsBetween) {
   EXPECT_EQ(BlockPlace{4096}.piece_bytes<uint8_t>(), 512);
   EXPECT_EQ(BlockPlace{}.piece_bytes<uint64_t>(), 512);
