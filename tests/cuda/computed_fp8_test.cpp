@@ -88,7 +88,10 @@ TEST_F(ComputedFp8Test, OneLookTakesMatricesOfAllDtypes) {
 
 TEST_F(ComputedFp8Test, EncodersTakeMarks) {
   const char* const codecs[] = {"tight", "gaps", "adaptive", "auto", "raw", "exponents"};
-  for (const uint64_t scratch : {8 * kMiB, 256 * kMiB}) {
+  constexpr std::pair<uint64_t, bool> kRounds[] = {
+      {8 * kMiB, false}, {256 * kMiB, false}, {8 * kMiB, true}, {256 * kMiB, true}};
+  for (const auto& [scratch, tiled] : kRounds) {
+    SCOPED_TRACE(tiled ? "in tiles" : "in order");
     Context context = make_context(scratch);
     DeviceSnapshot snapshot(&context, DeviceSnapshot::Placement::kDevice);
     std::vector<Matrix> matrices;
@@ -103,10 +106,17 @@ TEST_F(ComputedFp8Test, EncodersTakeMarks) {
         Matrix& matrix = matrices.back();
         ASSERT_TRUE(has_marks(matrix.source()));
         HostPair pair{1, matrix.elements, {}};
+        if (tiled) {
+          pair.rows = uint32_t(rows[n]);
+          pair.columns = uint32_t(columns[n]);
+        }
+        ASSERT_EQ(choose_tiles(pair.layout(), pair.old_bytes.size()).tiled(), tiled) << n;
         const OnDevice before(matrix.elements);
-        slots.push_back(good(snapshot.add(
-            Contents{{DType::kF8_E4M3, before.data()}, DType::kF8_E4M3, pair.old_bytes.size()},
-            nullptr)));
+        slots.push_back(good(snapshot.add(Contents{{DType::kF8_E4M3, before.data()},
+                                                   DType::kF8_E4M3,
+                                                   pair.old_bytes.size(),
+                                                   {pair.rows, pair.columns}},
+                                          nullptr)));
         // Few, none, all, some.
         if (n != 1) matrix.step(n + 7, n == 0 ? 500 : n == 2 ? 1 : 20);
         pair.new_bytes = matrix.elements;

@@ -65,7 +65,10 @@ inline std::vector<Patch> patches_of(const std::vector<BothSides>& arrays,
 }
 
 inline Encoded cpu_encode(std::string_view codec, DType dtype, const HostPair& pair) {
-  return good(find_codec(codec)->encode(layout_of(dtype), pair.old_bytes, pair.new_bytes, nullptr));
+  Layout layout = layout_of(dtype);
+  layout.rows = pair.rows;
+  layout.columns = pair.columns;
+  return good(find_codec(codec)->encode(layout, pair.old_bytes, pair.new_bytes, nullptr));
 }
 
 // Wider floats of every kind, and the bf16 that they are to become.

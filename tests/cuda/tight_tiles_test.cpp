@@ -99,6 +99,7 @@ void expect_known_digests(const DeviceBatch& batch, const std::vector<DevicePatc
 // All ways to apply what was encoded: each finds the old arrays.
 void apply_every_way(DeviceBatch* batch, const std::vector<DeviceEncoded>& encoded,
                      const DeviceOptions& given) {
+  ASSERT_EQ(encoded.size(), batch->pairs.size());
   const std::vector<DevicePatch> patches = tight_patches(*batch, encoded);
   const auto restore = [&] {
     for (size_t i = 0; i < patches.size(); ++i) {
@@ -369,6 +370,14 @@ TEST(TightTilesTest, WiderFloatsAreComparedAsBf16) {
   }
 }
 
+// Enough to encode a block of which every element changed, in each of the slots: it is given room
+// for all of them in every class, and for the most bytes that they can become. Beside that, tables.
+size_t scratch_for_any_block(unsigned width) {
+  constexpr size_t kBlock = size_t{1} << tight::kBlockLog2;
+  const size_t lists = kMaxClasses * kBlock * (4 + 2 * width), bytes = kBlock * (10 + width);
+  return Workspace::kCodecStreams * (lists + bytes) + (size_t{32} << 20);
+}
+
 // As DeviceFuzz, which has no matrices: DELTAWIRE_FUZZ_SECONDS and DELTAWIRE_FUZZ_SEED.
 TEST(TightTilesTest, FuzzedShapes) {
   SKIP_WITHOUT_GPU();
@@ -383,7 +392,8 @@ TEST(TightTilesTest, FuzzedShapes) {
     Random random(seed);
     const unsigned width = 1U << random() % 4;
     DeviceOptions options;
-    if (random() % 2 == 0) options.scratch_bytes = size_t{4} << 20;
+    const bool little_scratch = random() % 2 == 0;
+    double densest = 0;
     DeviceBatch batch;
     for (uint64_t left = 1 + random() % 3; left > 0; --left) {
       constexpr uint32_t kSteps[] = {1, 2, 4, 8, 16, 32, 64, 128};
@@ -392,8 +402,13 @@ TEST(TightTilesTest, FuzzedShapes) {
       const uint32_t rows = (1U << tight::kBlockLog2) / columns + 1 + uint32_t(random() % 300);
       const Matrices shape{1 + random() % 3, rows, columns};
       constexpr double kDensities[] = {0, 0.00002, 0.001, 0.012, 0.05, 0.4, 1};
-      batch.add(make_matrices(random(), width, shape, kDensities[random() % 7]),
+      const double density = kDensities[random() % std::size(kDensities)];
+      densest = std::max(densest, density);
+      batch.add(make_matrices(random(), width, shape, density),
                 random() % 3 == 0 ? random() % 17 : 0);
+    }
+    if (little_scratch) {
+      options.scratch_bytes = densest <= 0.001 ? size_t{4} << 20 : scratch_for_any_block(width);
     }
     apply_every_way(&batch, encode_as_cpu(batch, options), options);
     ASSERT_FALSE(::testing::Test::HasFailure());
@@ -432,6 +447,20 @@ TEST(BlockPlaceTest, RowsOfEveryElement) {
       ASSERT_EQ(place.row(first), row) << columns;
       ASSERT_EQ(place.row(last), row) << columns;
       ASSERT_EQ(place(last), 1000 + uint64_t{row} * (columns + 77) + last - first) << columns;
+    }
+  }
+}
+
+TEST(BlockPlaceTest, HopsAreTheSameFromEveryElement) {
+  EXPECT_EQ(BlockPlace{7}.hop(4096), 4096);
+  for (uint32_t columns = 1; columns <= 1U << BlockPlace::kMaxColumnsLog2; ++columns) {
+    const BlockPlace place = BlockPlace::of_rows(1000, columns, 77);
+    for (uint32_t count = 512; count <= 4096; count *= 2) {
+      ASSERT_EQ(place.hop(count) != 0, count % columns == 0) << columns;
+      if (place.hop(count) == 0) continue;
+      for (uint32_t i = 0; i < 3 * count; ++i) {
+        ASSERT_EQ(place(i + count) - place(i), place.hop(count)) << columns << ", " << i;
+      }
     }
   }
 }

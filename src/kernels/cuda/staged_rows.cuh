@@ -17,18 +17,20 @@ __device__ bool has_chunks(const void* data, const BlockPlace& place) {
   return is_aligned16(data) && place.piece_bytes<T>() >= 16;
 }
 
-// Calls body(at), where at(i) is the address of sixteen bytes, number i of the elements from
-// `first` on. For blocks in order that is as cheap as if there were no others.
-template <class T, class Body>
+// Calls body(at), where at(i) is the address of sixteen bytes, number i * kThreads + threadIdx.x of
+// the elements from `first` on. For whole tiles that is nearly as cheap as for blocks in order.
+template <class T, unsigned kThreads, class Body>
 __device__ void with_chunks(const void* data, const BlockPlace& place, uint32_t first,
                             const Body& body) {
+  constexpr uint32_t kPer = 16 / sizeof(T), kRound = kThreads * kPer;
   const T* const elements = static_cast<const T*>(data);
-  if (place.in_order()) {
-    const uint4* const from = reinterpret_cast<const uint4*>(elements + place.begin + first);
-    body([&](uint32_t i) { return from + i; });
+  const uint32_t own = first + threadIdx.x * kPer;
+  if (const uint64_t hop = place.hop(kRound); hop != 0) {
+    const T* const from = elements + place(own);
+    body([&](uint32_t i) { return reinterpret_cast<const uint4*>(from + i * hop); });
   } else {
     body([&](uint32_t i) {
-      return reinterpret_cast<const uint4*>(elements + place(first + i * (16 / sizeof(T))));
+      return reinterpret_cast<const uint4*>(elements + place(own + i * kRound));
     });
   }
 }
@@ -49,10 +51,10 @@ struct StagedRows {
                         bool whole) {
     if (whole) {
       uint8_t* const to = bytes() + shuffled(threadIdx.x * 16);
-      with_chunks<Element>(data, place, first, [&](const auto& at) {
+      with_chunks<Element, kThreads>(data, place, first, [&](const auto& at) {
 #pragma unroll
         for (unsigned i = 0; i < kChunks; ++i) {  // whole lines apart: all are shuffled alike
-          __pipeline_memcpy_async(to + i * kThreads * 16, at(i * kThreads + threadIdx.x), 16);
+          __pipeline_memcpy_async(to + i * kThreads * 16, at(i), 16);
         }
       });
       __pipeline_commit();

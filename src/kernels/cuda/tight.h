@@ -35,6 +35,14 @@ struct BlockPlace {
   constexpr uint32_t row(uint32_t i) const { return uint32_t(uint64_t{i} * reciprocal >> 31); }
   constexpr uint64_t operator()(uint32_t i) const { return begin + i + uint64_t{row(i)} * skip; }
 
+  // How far element i + count is from element i, if that is the same for every i: rows divide
+  // `count`, as those of whole tiles do. Else 0.
+  constexpr uint64_t hop(uint32_t count) const {
+    if (in_order()) return count;
+    const uint32_t rows = row(count);
+    return rows * columns == count ? count + uint64_t{rows} * skip : 0;
+  }
+
   // The most bytes, a power of two and no more than a segment of sum128, of which every row begins
   // at a multiple, counted in the array, and has a multiple.
   template <class T>

@@ -47,23 +47,23 @@ __global__ void __launch_bounds__(kThreads, kResident) check_blocks(TightDecodeW
   if (threadIdx.x < kMaxClasses) totals[threadIdx.x] = 0;
   if (__syncthreads_or(threadIdx.x == 0 && work.status->code != 0) != 0) return;
 
-  constexpr uint32_t kPer = 16 / sizeof(T), kRound = kThreads * kInFlight;
+  constexpr uint32_t kRound = kThreads * 16 / sizeof(T);
   const BlockPlace place = block.place;
-  const uint32_t num_chunks =
-      has_chunks<T>(block.data, place) ? block.num_elements / kPer / kRound * kRound : 0;
+  const uint32_t num_rounds =
+      has_chunks<T>(block.data, place) ? block.num_elements / kRound / kInFlight * kInFlight : 0;
   PartCounts part;
-  with_chunks<T>(block.data, place, 0, [&](const auto& at) {
-    for (uint32_t base = threadIdx.x; base < num_chunks; base += kRound) {
+  with_chunks<T, kThreads>(block.data, place, 0, [&](const auto& at) {
+    for (uint32_t round = 0; round < num_rounds; round += kInFlight) {
       uint4 bits[kInFlight];
 #pragma unroll
-      for (unsigned k = 0; k < kInFlight; ++k) bits[k] = __ldcs(at(base + k * kThreads));
+      for (unsigned k = 0; k < kInFlight; ++k) bits[k] = __ldcs(at(round + k));
       RowCounts row;
 #pragma unroll
       for (unsigned k = 0; k < kInFlight; ++k) count_chunk<T>(bits[k], keys, one_hot, &row);
       part.add(row);
     }
   });
-  for (uint32_t i = num_chunks * kPer + threadIdx.x; i < block.num_elements; i += kThreads) {
+  for (uint32_t i = num_rounds * kRound + threadIdx.x; i < block.num_elements; i += kThreads) {
     RowCounts row;
     row.add(one_hot[keys.of(load_element<T>(block.data, place(i)))]);
     part.add(row);

@@ -120,27 +120,34 @@ __device__ uint32_t rank_of(const CollectMemory<T, kKind>& memory, KeyBits keys,
          __popc(same & ((1U << in_step % Step::kGroupElements) - 1));
 }
 
+template <class T>
+__device__ bool has_whole_words(const TightEncodeBlock& block) {
+  return block.num_elements * sizeof(T) % sum128::kWordBytes == 0;
+}
+
+// Whether a block's words are added one by one: they come in small pieces, or other blocks have
+// parts of them.
+template <class T, NewKind kKind>
+__device__ bool adds_words(const TightEncodeArray& array, const TightEncodeBlock& block) {
+  const bool at_end = block.place.begin + block.num_elements == array.num_elements;
+  return block.place.piece_bytes<T>() < StepSums<T, EncodeStep<T, kKind>>::kMinPiece ||
+         !(has_whole_words<T>(block) || at_end);
+}
+
 // Adds the new elements of a step, `count` from `first` of their block on. Warps take whole
 // segments, not their own rows: so each thread has the same keys all the time. Words that blocks
 // share are the one's that has their first byte, and are read again.
 template <class T, NewKind kKind>
 __device__ void add_step(const CollectMemory<T, kKind>& memory, const TightEncodeArray& array,
-                         const TightEncodeBlock& block, uint32_t first, uint32_t count,
-                         SumLanes* lanes) {
-  using Memory = CollectMemory<T, kKind>;
-  constexpr uint32_t kStepBytes = Memory::Step::kElements * sizeof(T);
-  constexpr unsigned kSegments = kStepBytes / sum128::kSegmentBytes / Memory::Step::kWarps;
-  using Sums = StepSums<T, kSegments>;
+                         const TightEncodeBlock& block, bool by_words, uint32_t first,
+                         uint32_t count, SumLanes* lanes) {
   using Bits = NewBits<T, staged_as(kKind)>;
   constexpr unsigned kRowChunks = decltype(memory.new_rows)::kChunks;
   const BlockPlace& place = block.place;
-  const uint32_t piece = place.piece_bytes<T>();
-  const bool whole_words = block.num_elements * sizeof(T) % sum128::kWordBytes == 0;
-  const bool at_end = place.begin + block.num_elements == array.num_elements;
-  if (piece < Sums::kMinPiece || !(whole_words || at_end)) {
+  if (by_words) {
     const auto load = [&](uint64_t byte, uint32_t i) {
       if constexpr (kKind != NewKind::kMarkedFp8) {  // which have rows of 32 and more
-        if (!whole_words || piece < sum128::kWordBytes) {
+        if (!has_whole_words<T>(block) || place.piece_bytes<T>() < sum128::kWordBytes) {
           const uint64_t left = array.num_elements * sizeof(T) - byte;
           return HashedBytes<kKind>::load_word(array.new_data, byte,
                                                unsigned(min(uint64_t{8}, left)));
@@ -155,25 +162,16 @@ __device__ void add_step(const CollectMemory<T, kKind>& memory, const TightEncod
     add_words<T>(place, first, count, load, lanes);
     return;
   }
-  const uint32_t num_bytes = count * sizeof(T);
-  const unsigned first_segment = threadIdx.x / kWarp * kSegments;
-  Sums sums(place, first + first_segment * uint32_t(sum128::kSegmentBytes / sizeof(T)));
-#pragma unroll
-  for (unsigned s = 0; s < kSegments; ++s) {
-    const unsigned chunk = (first_segment + s) * kWarp + lane_id();
+  const auto load = [&](unsigned i) {
     Bits now;
 #pragma unroll
     for (unsigned v = 0; v < Bits::kVectors; ++v) {
-      const unsigned at = chunk * Bits::kVectors + v;
+      const unsigned at = (i * kThreads + threadIdx.x) * Bits::kVectors + v;
       now.bits[v] = memory.new_rows.chunk(at / kRowChunks, at % kRowChunks);
     }
-    if (num_bytes == kStepBytes) {
-      sums.template add<true>(now.rounded(), 16, s, lanes);
-    } else {
-      const uint32_t left = num_bytes - min(num_bytes, chunk * 16);
-      sums.template add<false>(now.rounded(), left, s, lanes);
-    }
-  }
+    return now.rounded();
+  };
+  StepSums<T, EncodeStep<T, kKind>>::add(place, first, count, load, lanes);
 }
 
 // A thread's row of new elements: the old ones, but for those that `marks` says have changed.
@@ -214,6 +212,7 @@ __global__ void __launch_bounds__(kThreads, kResident) collect(TightEncodeWork w
   uint32_t other_steps = 0;  // a bit for each class with a step other than +1 and -1
   uint32_t num_changed = 0;  // of class `lane` so far, in every warp
   uint32_t seen = 0;         // elements of class `thread` % 8 so far
+  [[maybe_unused]] const bool by_words = adds_words<T, kKind>(array, block);
   [[maybe_unused]] SumLanes lanes;
   for (uint32_t step = 0; step < size; step += Step::kElements) {
     const uint32_t there = min(size - step, uint32_t{Step::kElements});
@@ -231,7 +230,7 @@ __global__ void __launch_bounds__(kThreads, kResident) collect(TightEncodeWork w
       make_row(&memory, *static_cast<const MarkedFp8*>(new_data), place, step, marks);
       __syncthreads();
     }
-    if constexpr (kSums) add_step<T, kKind>(memory, array, block, step, there, &lanes);
+    if constexpr (kSums) add_step<T, kKind>(memory, array, block, by_words, step, there, &lanes);
     RowCounts row;
     const uint32_t mask = there == Step::kElements
                               ? look_at_row<T, kKind>(&memory, keys, &row)

@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(kThreads, WriteShape::kResident - (kSums ? 1 :
   const auto done = [&] {
     if constexpr (!kSums) return;
     __syncthreads();  // all of the step has been written
-    add_written<T, Step>(data, block.place, scan.step(), scan.step_size(), &lanes);
+    add_written<T, Step>(data, place, scan.step(), scan.step_size(), &lanes);
   };
   const auto nothing = [] {};
   if (!walk(&scan, share, coded, load, nothing, write, done)) {

@@ -7,48 +7,59 @@
 
 namespace deltawire::cuda {
 
-// A warp's share of a step: kSegments times 512 bytes, sixteen at a time to a thread. They come in
-// pieces that lie in one segment each, sixteen pieces at most.
-template <class T, unsigned kSegments>
-class StepSums {
- public:
-  static_assert(kSegments > 0 && kSegments <= SegmentKeys::kCount);
+// A step comes in rounds of sixteen bytes to a thread, as with_chunks() has them; the 512 of a warp
+// in pieces that lie in one segment each. A warp has sixteen pieces at most.
+template <class T, class Step>
+struct StepSums {
+  static constexpr uint32_t kRound = Step::kThreads * 16 / sizeof(T);
+  static constexpr unsigned kRounds = Step::kElements / kRound;
+  static_assert(kRounds > 0 && kRounds <= SegmentKeys::kCount);
   static constexpr uint32_t kMinPiece =
-      kSegments * uint32_t(sum128::kSegmentBytes) / SegmentKeys::kCount;
+      kRounds * uint32_t(sum128::kSegmentBytes) / SegmentKeys::kCount;
 
-  // Of the elements from `first` on, which is the same for the warp.
-  __device__ StepSums(const BlockPlace& place, uint32_t first)
-      : place_(place),
-        first_(first),
-        piece_(place.piece_bytes<T>()),
-        words_(load_word_keys(2 * lane_id())),
-        segments_(SegmentKeys::placed(byte_of(lane_id() / 2 * piece_) / sum128::kSegmentBytes)) {}
-
-  // The thread's sixteen bytes number s; less than `kWhole`, the first `count` of them.
-  template <bool kWhole>
-  __device__ void add(const uint4& bytes, uint32_t count, unsigned s, SumLanes* lanes) {
-    const uint32_t at = (s * kWarp + lane_id()) * 16;
-    if (piece_ != sum128::kSegmentBytes) {  // else they are the same in each segment
-      words_ = load_word_keys(byte_of(at) / sum128::kWordBytes % sum128::kSegmentWords);
+  // Adds elements [first, first + count) of a block with pieces of kMinPiece at least: load(i)
+  // gives what the thread has in round i.
+  template <class Load>
+  static __device__ void add(const BlockPlace& place, uint32_t first, uint32_t count,
+                             const Load& load, SumLanes* lanes) {
+    const unsigned shift = __ffs(int(place.piece_bytes<T>())) - 1;
+    // In the array, where the warp has byte `at`.
+    const auto byte_of = [&](uint32_t at) {
+      const uint32_t in_round = threadIdx.x / kWarp * kSegment + at % kSegment;
+      return place(first + at / kSegment * kRound + in_round / uint32_t(sizeof(T))) * sizeof(T);
+    };
+    const auto word_keys = [&](uint32_t at) {
+      return load_word_keys(byte_of(at) / sum128::kWordBytes % sum128::kSegmentWords);
+    };
+    const auto segment_keys = [&] {
+      return SegmentKeys::placed(byte_of(lane_id() / 2 << shift) / kSegment);
+    };
+    const uint64_t hop = place.hop(kRound) * sizeof(T);
+    if (count == Step::kElements && hop != 0 && hop % kSegment == 0) {
+      // The word keys are the same in each round. All loads are on their way before the first use.
+      uint4 bytes[kRounds];
+#pragma unroll
+      for (unsigned i = 0; i < kRounds; ++i) bytes[i] = load(i);
+      const ThreadWordKeys words = word_keys(lane_id() * 16);
+      const SegmentKeys segments = segment_keys();
+      const unsigned piece = lane_id() * 16 >> shift, pieces = kSegment >> shift;
+#pragma unroll
+      for (unsigned i = 0; i < kRounds; ++i) {
+        lanes->add(bytes[i], words, segments, piece + i * pieces);
+      }
+      return;
     }
-    const unsigned piece = at >> (__ffs(int(piece_)) - 1);
-    if constexpr (kWhole) {
-      lanes->add(bytes, words_, segments_, piece);
-    } else {
-      lanes->add_some(bytes, count, words_, segments_, piece);
+    const SegmentKeys segments = segment_keys();
+#pragma unroll 1
+    for (unsigned i = 0; i < kRounds; ++i) {
+      const uint32_t at = i * kSegment + lane_id() * 16, before = i * kRound + threadIdx.x * kPer;
+      const uint32_t left = count <= before ? 0 : (count - before) * uint32_t(sizeof(T));
+      lanes->add_some(load(i), left, word_keys(at), segments, at >> shift);
     }
   }
 
  private:
-  // In the array, where the share has byte `at`.
-  __device__ uint64_t byte_of(uint32_t at) const {
-    return place_(first_ + at / sizeof(T)) * sizeof(T);
-  }
-
-  const BlockPlace& place_;
-  const uint32_t first_, piece_;
-  ThreadWordKeys words_;
-  const SegmentKeys segments_;
+  static constexpr uint32_t kSegment = sum128::kSegmentBytes, kPer = 16 / sizeof(T);
 };
 
 // The words that begin among elements [first, first + count) of a block, one by one: load(byte, i)
@@ -73,21 +84,12 @@ __device__ void add_words(const BlockPlace& place, uint32_t first, uint32_t coun
 template <class T, class Step>
 __device__ void add_written(const void* data, const BlockPlace& place, uint32_t first,
                             uint32_t count, SumLanes* lanes) {
-  constexpr unsigned kSegments = Step::kElements * sizeof(T) / sum128::kSegmentBytes / Step::kWarps;
-  static_assert(kSegments % 2 == 0);
-  using Sums = StepSums<T, kSegments>;
+  using Sums = StepSums<T, Step>;
   const uint32_t piece = place.piece_bytes<T>();
   if (count == Step::kElements && is_aligned16(data) && piece >= Sums::kMinPiece) {
-    const uint32_t own = first + threadIdx.x / kWarp * (Step::kElements / Step::kWarps);
-    Sums sums(place, own);
-    with_chunks<T>(data, place, own, [&](const auto& at) {
-#pragma unroll
-      for (unsigned s = 0; s < kSegments; s += 2) {
-        const unsigned chunk = s * kWarp + lane_id();
-        const uint4 one = __ldcg(at(chunk)), two = __ldcg(at(chunk + kWarp));
-        sums.template add<true>(one, 16, s, lanes);
-        sums.template add<true>(two, 16, s + 1, lanes);
-      }
+    with_chunks<T, Step::kThreads>(data, place, first, [&](const auto& at) {
+      Sums::add(
+          place, first, count, [&](unsigned i) { return __ldcg(at(i)); }, lanes);
     });
   } else if (piece >= sum128::kWordBytes) {
     const auto load = [&](uint64_t byte, uint32_t i) {
