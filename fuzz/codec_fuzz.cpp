@@ -1,5 +1,6 @@
-// Two questions to every codec. Can a payload of any bytes do more than give Corruption or a wrong
-// array? Do any two arrays survive the trip, with the same payload on every kernel target?
+// Three questions to every codec. Can a payload of any bytes do more than give Corruption or a
+// wrong array? Do any two arrays survive the trip, with the same payload on every kernel target?
+// Does a part of an array become what it is in the whole?
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -11,6 +12,7 @@
 
 #include "codec/changes.h"
 #include "codec/codec.h"
+#include "codec/regions.h"
 #include "kernels/kernels.h"
 
 namespace deltawire {
@@ -77,12 +79,47 @@ Blob patched(const Codec& codec, Layout layout, const Blob& old_bytes, const Cha
   return data;
 }
 
+// The middle of the array, held alone, becomes what it is in `new_bytes`. A damaged payload may
+// leave it out of sight: `sound` says whether all of it could be applied.
+void try_region(const Codec& codec, Layout layout, Bytes payload, const Blob& old_bytes,
+                const Blob& new_bytes, bool sound) {
+  const size_t n = old_bytes.size() / layout.width;
+  if (n == 0) return;
+  const size_t columns = layout.columns == 0 ? n : layout.columns, rows = n / columns;
+  Region region{rows / 3, columns / 4, rows - rows / 3, (columns + 1) / 2, nullptr, 0};
+  const size_t row_bytes = region.columns * layout.width;
+  const auto part_of = [&](const Blob& array) {
+    Blob part;
+    for (size_t row = 0; row < region.rows; ++row) {
+      const auto at =
+          array.begin() + ptrdiff_t(((region.row + row) * columns + region.column) * layout.width);
+      part.insert(part.end(), at, at + ptrdiff_t(row_bytes));
+    }
+    return part;
+  };
+  Blob held = part_of(old_bytes);
+  region.data = held.data();
+  region.stride = ptrdiff_t(row_bytes);
+  const ReadOld read_old = [&](size_t begin, MutableBytes out) -> Status {
+    std::memcpy(out.data(), old_bytes.data() + begin * layout.width, out.size());
+    return {};
+  };
+  const Status status =
+      codec.apply_to_regions(layout, n, payload, std::span(&region, 1), read_old, nullptr);
+  if (sound) {
+    require(status.ok() && held == part_of(new_bytes), codec, "a part is not as in the whole");
+  } else {
+    require(status.ok() || status.code() == Code::kCorruption, codec, status.to_string());
+  }
+}
+
 void try_payload(const Codec& codec, Layout layout, Bytes payload, const Blob& old_bytes) {
   const Blob copy(payload.begin(), payload.end());  // so that reading past its end is seen
   Blob data = old_bytes;
   const Status status = codec.apply(layout, copy, data, nullptr);
   const auto changes = codec.decode(layout, copy, old_bytes, nullptr);
   require(status.ok() == changes.ok(), codec, "apply and decode disagree");
+  try_region(codec, layout, copy, old_bytes, data, status.ok());
   if (!status.ok()) return require(status.code() == Code::kCorruption, codec, status.to_string());
   require(patched(codec, layout, old_bytes, *changes) == data, codec, "decode is not apply");
 }
@@ -111,6 +148,7 @@ void round_trip(const Codec& codec, Layout layout, const Blob& old_bytes, const 
   require(changes.ok(), codec, "decode");
   require(changes->positions.size() == encoded.num_changed, codec, "num_changed");
   require(patched(codec, layout, old_bytes, *changes) == new_bytes, codec, "decode round trip");
+  try_region(codec, layout, encoded.payload, old_bytes, new_bytes, true);
 }
 
 // Each record of the input moves on by a gap and changes one element.
@@ -129,8 +167,14 @@ void fuzz(Bytes bytes) {
   Input input(bytes);
   const uint8_t mode = input.byte();
   const uint8_t shape = input.byte();
-  const Layout layout = choose_layout(shape);
-  const size_t num_elements = choose_size(shape / 8, input.word());
+  Layout layout = choose_layout(shape);
+  size_t num_elements = choose_size(shape / 8, input.word());
+  if (mode >= 128) {  // matrices; now and then large enough for an encoder to tile them
+    const bool large = mode >= 252;
+    layout.rows = large ? 300U + input.byte() : 1U + input.byte() % 80;
+    layout.columns = large ? 1000U + input.byte() : 1U + input.byte();
+    num_elements = size_t{layout.rows} * layout.columns * (large ? 1 : 1 + shape % 3);
+  }
   const Blob old_bytes = fill(input.take(input.byte()), num_elements * layout.width);
   const Codec& codec = *all_codecs()[mode / 2 % all_codecs().size()];
   if (mode % 2 == 0) return try_payload(codec, layout, input.rest(), old_bytes);
