@@ -100,8 +100,7 @@ class Encoder {
                Pending* pending) const {
     for (size_t i = 0; i < group.count; ++i) out[i].clear();
     Copies& copies = thread_scratch<Copies>();
-    // Short ones: changes are picked up while their weights are in cache.
-    const Stripes stripes(tiling_, group, tiling_.stride(), kSegmentStrips / 4);
+    const Stripes stripes(tiling_, group, tiling_.stride(), Stripes::kTogether);
     Spread spread(pending == nullptr ? 0 : pending->tiles.size(), stripes.size());
     for (size_t i = 0; i < stripes.size(); ++i) {
       const Stripe stripe = stripes[i];

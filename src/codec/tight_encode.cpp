@@ -118,59 +118,100 @@ size_t code_symbols(SymbolList begin, SymbolList end, uint32_t* states, uint8_t*
 
 }  // namespace
 
-// The changes that a scan found in one tile. `place` finds them in the rows.
-template <class T, class Place>
-void add_changes(const KeySplit& split, const uint8_t* old_data, ptrdiff_t old_stride,
-                 const uint8_t* new_data, ptrdiff_t new_stride, const Place& place,
-                 const SegmentIndex& index, const SegmentPositions& positions,
-                 CollectScratch* scratch, BlockChanges<T>* out) {
-  const size_t found = positions.count;
+// Blocks side by side are scanned as one: a piece is a row of one of them. The rank of an element
+// in its block is its rank in the scan, less what other blocks have before its piece.
+struct Pieces {
+  uint8_t of_strip[kSegmentStrips];
+  uint8_t tile[kSegmentStrips];
+  // Added to a rank of the scan: elements of the block before the piece, less all before it.
+  uint32_t offset[kSegmentStrips][kMaxClasses];
+
+  // Counts each block's elements on the way.
+  template <class T>
+  Pieces(const ScanShape& shape, const SegmentIndex& index, BlockChanges<T>* blocks) {
+    const size_t tiles = shape.num_tiles();
+    uint16_t before[kMaxClasses], end[kMaxClasses];
+    kernels().count_before(index, 0, before);
+    for (size_t row = 0, strip = 0, piece = 0; row < shape.rows; ++row) {
+      for (size_t t = 0; t < tiles; ++t, ++piece) {
+        const size_t last = strip + ScanShape::strips(shape.columns_of(t));
+        if (row + 1 == shape.rows && t + 1 == tiles) {
+          std::copy_n(index.total, kMaxClasses, end);
+        } else {
+          kernels().count_before(index, last, end);
+        }
+        for (; strip < last; ++strip) of_strip[strip] = uint8_t(piece);
+        tile[piece] = uint8_t(t);
+        for (size_t c = 0; c < kMaxClasses; ++c) {
+          offset[piece][c] = blocks[t].population[c] - before[c];
+          blocks[t].population[c] += uint32_t(end[c] - before[c]);
+          before[c] = end[c];
+        }
+      }
+    }
+  }
+};
+
+// `place` finds a position in the rows, `piece` its piece.
+template <class T, class Place, class PieceOf>
+void add_changes(const KeySplit& split, ScanRows old_rows, ScanRows new_rows, const Pieces& pieces,
+                 size_t found, const Place& place, const PieceOf& piece_of, CollectScratch* scratch,
+                 BlockChanges<T>* blocks) {
+  const auto* const old_data = static_cast<const uint8_t*>(old_rows.data);
+  const auto* const new_data = static_cast<const uint8_t*>(new_rows.data);
+  const uint16_t* const positions = scratch->positions;
   for (size_t i = 0; i < found; ++i) {
-    const RowFinder::Place at = place(positions.at[i]);
-    const T value = load_le<T>(old_data + ptrdiff_t(at.row) * old_stride + at.column * sizeof(T));
+    const RowFinder::Place at = place(positions[i]);
+    const T value =
+        load_le<T>(old_data + ptrdiff_t(at.row) * old_rows.stride + at.column * sizeof(T));
     scratch->classes[i] = split.class_of_key[key_of(split.split, value)];
   }
-  kernels().rank(index, split.split, positions.at, scratch->classes, found, scratch->ranks);
-  Change<T>* end[kMaxClasses];
-  for (size_t c = 0; c < kMaxClasses; ++c) {
-    auto& storage = out->storage[c];
-    if (storage.size() < out->count[c] + found) storage.resize(2 * (out->count[c] + found) + 64);
-    end[c] = storage.data() + out->count[c];
-  }
+  kernels().rank(scratch->index, split.split, positions, scratch->classes, found, scratch->ranks);
   for (size_t i = 0; i < found; ++i) {
-    const size_t c = scratch->classes[i];
-    const RowFinder::Place at = place(positions.at[i]);
+    const size_t c = scratch->classes[i], piece = piece_of(positions[i]);
+    const RowFinder::Place at = place(positions[i]);
     const size_t byte = at.column * sizeof(T);
-    const T old_value = load_le<T>(old_data + ptrdiff_t(at.row) * old_stride + byte),
-            new_value = load_le<T>(new_data + ptrdiff_t(at.row) * new_stride + byte);
-    const uint32_t rank = out->population[c] + scratch->ranks[i];
-    *end[c]++ = {rank - out->next_rank[c], old_value, T(new_value - old_value)};
-    out->next_rank[c] = rank + 1;
+    const T old_value = load_le<T>(old_data + ptrdiff_t(at.row) * old_rows.stride + byte),
+            new_value = load_le<T>(new_data + ptrdiff_t(at.row) * new_rows.stride + byte);
+    const uint32_t rank = pieces.offset[piece][c] + scratch->ranks[i];
+    BlockChanges<T>& block = blocks[pieces.tile[piece]];
+    block.storage[c][block.count[c]++] = {rank - block.next_rank[c], old_value,
+                                          T(new_value - old_value)};
+    block.next_rank[c] = rank + 1;
   }
-  for (size_t c = 0; c < kMaxClasses; ++c) {
-    out->count[c] = uint32_t(end[c] - out->storage[c].data());
-    out->population[c] += index.total[c];
-  }
-  out->total += uint32_t(found);
 }
 
 template <class T>
 void collect(const KeySplit& split, ScanRows old_rows, ScanRows new_rows, ScanShape shape,
              CollectScratch* scratch, BlockChanges<T>* out) {
-  kernels().index_diff[width_index(sizeof(T))](old_rows, new_rows, shape, split.split,
-                                               scratch->index, scratch->positions);
-  for (size_t tile = 0; tile < shape.num_tiles(); ++tile) {
-    const size_t begin = tile * shape.tile_columns * sizeof(T);
-    const auto add = [&](const auto& place) {
-      add_changes(split, static_cast<const uint8_t*>(old_rows.data) + begin, old_rows.stride,
-                  static_cast<const uint8_t*>(new_rows.data) + begin, new_rows.stride, place,
-                  scratch->index[tile], scratch->positions[tile], scratch, &out[tile]);
-    };
-    if (shape.rows == 1) {
-      add([](uint32_t position) { return RowFinder::Place{0, position}; });
-    } else {
-      add(RowFinder(shape.rows, shape.columns_of(tile)));
+  const size_t found = kernels().index_diff[width_index(sizeof(T))](
+      old_rows, new_rows, shape, split.split, &scratch->index, scratch->positions);
+  const Pieces pieces(shape, scratch->index, out);
+  const size_t tiles = shape.num_tiles();
+  const size_t most = std::min(found, shape.rows * shape.tile_columns);  // of one block
+  for (size_t t = 0; t < tiles; ++t) {
+    for (size_t c = 0; c < kMaxClasses; ++c) {
+      auto& storage = out[t].storage[c];
+      if (storage.size() < out[t].count[c] + most)
+        storage.resize(2 * (out[t].count[c] + most) + 64);
     }
+  }
+  if (shape.rows == 1 && tiles == 1) {
+    add_changes(
+        split, old_rows, new_rows, pieces, found,
+        [](uint32_t position) {
+          return RowFinder::Place{0, position};
+        },
+        [](uint32_t) { return size_t{0}; }, scratch, out);
+  } else {
+    add_changes(
+        split, old_rows, new_rows, pieces, found, RowFinder(shape.rows, shape.columns),
+        [&](uint32_t position) { return size_t{pieces.of_strip[position / kStripElements]}; },
+        scratch, out);
+  }
+  for (size_t t = 0; t < tiles; ++t) {
+    out[t].total = 0;
+    for (const uint32_t count : out[t].count) out[t].total += count;
   }
 }
 

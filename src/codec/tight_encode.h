@@ -36,8 +36,8 @@ struct BlockChanges {
 
 // Working memory of one thread.
 struct CollectScratch {
-  SegmentIndex index[kMaxScanTiles];
-  SegmentPositions positions[kMaxScanTiles];
+  SegmentIndex index;
+  uint16_t positions[kSegmentElements + kStripElements];
   uint16_t ranks[kSegmentElements];
   uint8_t classes[kSegmentElements];
 };

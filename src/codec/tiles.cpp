@@ -81,14 +81,15 @@ TileGroup TileGroups::group(size_t i) const {
   return {i / groups_per_panel_ * per_panel_ + first, std::min(tiles_, per_panel_ - first)};
 }
 
-Stripes::Stripes(const Tiling& tiling, TileGroup group, size_t stride, size_t max_strips)
+Stripes::Stripes(const Tiling& tiling, TileGroup group, size_t stride, Segments segments)
     : tiled_(tiling.tiled()),
       array_stride_(tiling.stride()),
       stride_(stride),
       front_(tiling[group.first]) {
   const Tile back = tiling[group.first + group.count - 1];
   columns_ = back.begin + back.columns - front_.begin;
-  step_ = tiled_ ? max_strips / ScanShape::strips(front_.columns) : kSegmentElements;
+  const size_t strips = ScanShape::strips(segments == kEach ? front_.columns : columns_);
+  step_ = tiled_ ? kSegmentStrips / strips : kSegmentElements;
   count_ = div_up(tiled_ ? front_.rows : columns_, step_);
 }
 

@@ -93,8 +93,9 @@ struct Stripe {
 
 class Stripes {
  public:
-  // With at most so many strips of each tile in a stripe.
-  Stripes(const Tiling& tiling, TileGroup group, size_t stride, size_t max_strips = kSegmentStrips);
+  // A segment for each tile, or one for all of them together.
+  enum Segments : uint8_t { kEach, kTogether };
+  Stripes(const Tiling& tiling, TileGroup group, size_t stride, Segments segments = kEach);
   size_t size() const { return count_; }
   Stripe operator[](size_t i) const;
 

@@ -79,12 +79,6 @@ struct ScanRows {
   ptrdiff_t stride = 0;
 };
 
-// Positions that a scan finds in one segment; vector stores may run over.
-struct SegmentPositions {
-  size_t count;
-  uint16_t at[kSegmentElements + kStripElements];
-};
-
 struct Kernels {
   std::string_view name;  // "scalar", "avx2", ...
 
@@ -104,10 +98,14 @@ struct Kernels {
   // Class scan, to an index for each tile.
   void (*index[4])(ScanRows data, ScanShape shape, const ClassSplit& split,
                    SegmentIndex* out) noexcept;
-  // Fused with diff: one pass over both arrays. Of `out`, which is about `a`, only `total` is to be
-  // read; the rest is private to the target, for rank().
-  void (*index_diff[4])(ScanRows a, ScanRows b, ScanShape shape, const ClassSplit& split,
-                        SegmentIndex* out, SegmentPositions* positions) noexcept;
+  // One index of all tiles together, fused with diff: one pass over both arrays. At most
+  // kSegmentStrips strips in all; rows begin strips of their own. Writes the ascending positions,
+  // with room for kStripElements more, and returns how many. Of `out`, which is about `a`,
+  // only `total` is to be read; the rest is private to the target, for rank() and count_before().
+  size_t (*index_diff[4])(ScanRows a, ScanRows b, ScanShape shape, const ClassSplit& split,
+                          SegmentIndex* out, uint16_t* positions) noexcept;
+  // How many elements of each class come before a strip of that scan.
+  void (*count_before)(const SegmentIndex& index, size_t strip, uint16_t* counts) noexcept;
   // The rank of each position among the elements of its class in the segment that index_diff() saw;
   // classes[i] must be the class of the element at positions[i].
   void (*rank)(const SegmentIndex& index, const ClassSplit& split, const uint16_t* positions,

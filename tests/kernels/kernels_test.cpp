@@ -91,6 +91,9 @@ std::vector<ScanCase> scans() {
   for (const auto& [rows, columns, tile_columns, stride] :
        std::initializer_list<std::array<size_t, 4>>{{32, 512, 512, 512},
                                                     {32, 1536, 512, 1536},
+                                                    {1, 12288, 512, 12288},
+                                                    {4, 4096, 512, 4096},
+                                                    {16, 961, 512, 1200},
                                                     {31, 961, 512, 1200},
                                                     {256, 64, 64, 128},
                                                     {200, 1, 64, 3},
@@ -122,10 +125,51 @@ TEST(RowFinderTest, FindsEveryPlaceOfEveryShape) {
 TEST_P(KernelTest, IndexRankAndLocateMatchScalar) {
   const Kernels &target = *GetParam(), &scalar = scalar_kernels();
   std::vector<SegmentIndex> all_expected(kMaxScanTiles), all_got(kMaxScanTiles);
-  std::vector<SegmentPositions> all_positions(kMaxScanTiles), others(kMaxScanTiles);
   std::mt19937_64 random(7);
   for (size_t width : {1, 2, 4, 8}) {
     for (const auto& [shape, stride] : scans()) {
+      const size_t n = shape.rows * stride, w = width_index(width);
+      const Case c = make_case(width, n, 0, n * 17 + width);
+      const ScanRows rows{c.left(), ptrdiff_t(stride * width)};
+      const ClassSplit split = make_split(width, random);
+      SCOPED_TRACE("width " + std::to_string(width) + " rows " + std::to_string(shape.rows) +
+                   " columns " + std::to_string(shape.columns) + " classes " +
+                   std::to_string(split.num_classes));
+      scalar.index[w](rows, shape, split, all_expected.data());
+      target.index[w](rows, shape, split, all_got.data());
+      for (size_t tile = 0; tile < shape.num_tiles(); ++tile) {
+        const SegmentIndex &expected = all_expected[tile], &got = all_got[tile];
+        ASSERT_EQ(std::memcmp(got.before, expected.before, sizeof got.before), 0);
+        ASSERT_EQ(std::memcmp(got.total, expected.total, sizeof got.total), 0);
+        for (uint8_t class_id = 0; class_id < split.num_classes; ++class_id) {
+          std::vector<uint32_t> wanted;
+          for (uint32_t i = 0; i < expected.total[class_id]; i += 1 + random() % 5) {
+            wanted.push_back(1000 + i);
+          }
+          std::vector<uint16_t> want(wanted.size()), found(wanted.size());
+          scalar.locate(expected, split, class_id, wanted.data(), 1000, wanted.size(), want.data());
+          target.locate(got, split, class_id, wanted.data(), 1000, wanted.size(), found.data());
+          ASSERT_EQ(found, want);
+          for (size_t i = 0; i < want.size(); ++i) {  // scalar scratch holds the classes
+            ASSERT_EQ(std::count(expected.scratch, expected.scratch + want[i], class_id),
+                      wanted[i] - 1000);
+            if (i > 20) break;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(KernelTest, IndexOfDifferencesMatchesScalar) {
+  const Kernels &target = *GetParam(), &scalar = scalar_kernels();
+  const auto expected = std::make_unique<SegmentIndex>(), got = std::make_unique<SegmentIndex>();
+  std::vector<uint16_t> positions(kSegmentElements + kStripElements), others(positions.size());
+  std::mt19937_64 random(8);
+  for (size_t width : {1, 2, 4, 8}) {
+    for (const auto& [shape, stride] : scans()) {
+      const size_t strips = shape.rows * ScanShape::strips(shape.columns);
+      if (strips > kSegmentStrips) continue;
       for (double density : {0.0, 0.02, 1.0}) {
         const size_t n = shape.rows * stride, w = width_index(width);
         const Case c = make_case(width, n, density, n * 17 + width);
@@ -135,47 +179,24 @@ TEST_P(KernelTest, IndexRankAndLocateMatchScalar) {
         SCOPED_TRACE("width " + std::to_string(width) + " rows " + std::to_string(shape.rows) +
                      " columns " + std::to_string(shape.columns) + " classes " +
                      std::to_string(split.num_classes));
-        scalar.index_diff[w](left, right, shape, split, all_expected.data(), all_positions.data());
-        target.index_diff[w](left, right, shape, split, all_got.data(), others.data());
-        std::vector<std::vector<uint8_t>> all_classes;
-        for (size_t tile = 0; tile < shape.num_tiles(); ++tile) {
-          const SegmentIndex &expected = all_expected[tile], &got = all_got[tile];
-          const size_t count = all_positions[tile].count;
-          const uint16_t* const positions = all_positions[tile].at;
-          ASSERT_EQ(others[tile].count, count);
-          ASSERT_TRUE(std::equal(positions, positions + count, others[tile].at));
-          ASSERT_EQ(std::memcmp(got.total, expected.total, sizeof got.total), 0);
-          // Scalar scratch holds the classes.
-          std::vector<uint8_t>& classes = all_classes.emplace_back(count);
-          for (size_t i = 0; i < count; ++i) classes[i] = expected.scratch[positions[i]];
-          std::vector<uint16_t> want(count), ranks(count);
-          scalar.rank(expected, split, positions, classes.data(), count, want.data());
-          target.rank(got, split, positions, classes.data(), count, ranks.data());
-          ASSERT_EQ(ranks, want);
-        }
-        target.index[w](left, shape, split, all_got.data());
-        for (size_t tile = 0; tile < shape.num_tiles(); ++tile) {
-          const SegmentIndex &expected = all_expected[tile], &got = all_got[tile];
-          ASSERT_EQ(std::memcmp(got.before, expected.before, sizeof got.before), 0);
-          ASSERT_EQ(std::memcmp(got.total, expected.total, sizeof got.total), 0);
-          const SegmentPositions& positions = all_positions[tile];
-          std::vector<uint16_t> ranks(positions.count);
-          scalar.rank(expected, split, positions.at, all_classes[tile].data(), positions.count,
-                      ranks.data());
-          for (uint8_t class_id = 0; class_id < split.num_classes; ++class_id) {
-            std::vector<uint32_t> wanted;
-            std::vector<uint16_t> where;
-            for (size_t i = 0; i < positions.count; ++i) {
-              if (all_classes[tile][i] == class_id)
-                wanted.push_back(ranks[i] + 1000U), where.push_back(positions.at[i]);
-            }
-            std::vector<uint16_t> found(wanted.size());
-            target.locate(got, split, class_id, wanted.data(), 1000, wanted.size(), found.data());
-            ASSERT_EQ(found, where);
-            scalar.locate(expected, split, class_id, wanted.data(), 1000, wanted.size(),
-                          found.data());
-            ASSERT_EQ(found, where);
-          }
+        if (n == 0) continue;
+        const size_t count =
+            scalar.index_diff[w](left, right, shape, split, expected.get(), positions.data());
+        ASSERT_EQ(target.index_diff[w](left, right, shape, split, got.get(), others.data()), count);
+        ASSERT_TRUE(
+            std::equal(positions.begin(), positions.begin() + ptrdiff_t(count), others.begin()));
+        ASSERT_EQ(std::memcmp(got->total, expected->total, sizeof got->total), 0);
+        std::vector<uint8_t> classes(count);  // scalar scratch holds them
+        for (size_t i = 0; i < count; ++i) classes[i] = expected->scratch[positions[i]];
+        std::vector<uint16_t> want(count), ranks(count);
+        scalar.rank(*expected, split, positions.data(), classes.data(), count, want.data());
+        target.rank(*got, split, positions.data(), classes.data(), count, ranks.data());
+        ASSERT_EQ(ranks, want);
+        for (size_t strip = 0; strip < strips; ++strip) {
+          uint16_t counts[kMaxClasses], other[kMaxClasses];
+          scalar.count_before(*expected, strip, counts);
+          target.count_before(*got, strip, other);
+          ASSERT_EQ(std::memcmp(other, counts, sizeof counts), 0) << strip;
         }
       }
     }

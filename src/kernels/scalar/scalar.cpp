@@ -98,23 +98,24 @@ void index(ScanRows data, ScanShape shape, const ClassSplit& split, SegmentIndex
 }
 
 template <class T>
-void index_diff(ScanRows a, ScanRows b, ScanShape shape, const ClassSplit& split, SegmentIndex* out,
-                SegmentPositions* positions) noexcept {
-  index<T>(a, shape, split, out);
-  for (size_t tile = 0; tile < shape.num_tiles(); ++tile, ++positions) {
-    const size_t columns = shape.columns_of(tile), begin = tile * shape.tile_columns * sizeof(T);
-    const size_t padded = ScanShape::strips(columns) * kStripElements;
-    size_t count = 0;
-    for (size_t row = 0; row < shape.rows; ++row) {
-      const auto* x = static_cast<const uint8_t*>(a.data) + ptrdiff_t(row) * a.stride + begin;
-      const auto* y = static_cast<const uint8_t*>(b.data) + ptrdiff_t(row) * b.stride + begin;
-      const size_t found = diff<T>(x, y, columns, positions->at + count);
-      for (size_t end = count + found; count < end; ++count) {
-        positions->at[count] = uint16_t(positions->at[count] + row * padded);
-      }
+size_t index_diff(ScanRows a, ScanRows b, ScanShape shape, const ClassSplit& split,
+                  SegmentIndex* out, uint16_t* positions) noexcept {
+  index<T>(a, {shape.rows, shape.columns, shape.columns}, split, out);
+  const size_t padded = ScanShape::strips(shape.columns) * kStripElements;
+  size_t count = 0;
+  for (size_t row = 0; row < shape.rows; ++row) {
+    const auto* x = static_cast<const uint8_t*>(a.data) + ptrdiff_t(row) * a.stride;
+    const auto* y = static_cast<const uint8_t*>(b.data) + ptrdiff_t(row) * b.stride;
+    const size_t found = diff<T>(x, y, shape.columns, positions + count);
+    for (size_t end = count + found; count < end; ++count) {
+      positions[count] = uint16_t(positions[count] + row * padded);
     }
-    positions->count = count;
   }
+  return count;
+}
+
+void count_before(const SegmentIndex& index, size_t strip, uint16_t* counts) noexcept {
+  for (size_t c = 0; c < kMaxClasses; ++c) counts[c] = index.before[c][strip];
 }
 
 void rank(const SegmentIndex& index, const ClassSplit&, const uint16_t* positions,
@@ -235,6 +236,7 @@ const Kernels& scalar_kernels() noexcept {
       DW_WIDTHS(exchange),
       DW_WIDTHS(index),
       DW_WIDTHS(index_diff),
+      count_before,
       rank,
       locate,
       sum,

@@ -36,38 +36,34 @@ void index(ScanRows data, ScanShape shape, const ClassSplit& split, SegmentIndex
 }
 
 template <class T>
-void index_diff(ScanRows a, ScanRows b, ScanShape shape, const ClassSplit& split, SegmentIndex* out,
-                SegmentPositions* positions) noexcept {
+size_t index_diff(ScanRows a, ScanRows b, ScanShape shape, const ClassSplit& split,
+                  SegmentIndex* out, uint16_t* positions) noexcept {
   RankIndexer indexer(split);
-  RankIndexer::State states[kMaxScanTiles];
+  RankIndexer::State state;
+  indexer.open(out, &state, 0);
+  uint16_t* to = positions;
+  size_t strip = 0;
   for (size_t row = 0; row < shape.rows; ++row) {
     const T *p = row_of<T>(a, row), *q = row_of<T>(b, row);
-    for (size_t tile = 0, at = 0; at < shape.columns; ++tile) {
-      const size_t columns = shape.columns_of(tile), end = at + columns;
-      size_t strip = row * ScanShape::strips(columns);
-      SegmentPositions& found = positions[tile];
-      uint16_t* to = found.at + (row == 0 ? 0 : found.count);
-      indexer.open(out + tile, states + tile, strip);
-      for (; at + kStripElements <= end; at += kStripElements, ++strip) {
-        prefetch_strip(p + at);
-        prefetch_strip(q + at);
-        indexer.add(p + at, strip);
-        to = write_positions(diff_strip(p + at, q + at), strip * kStripElements, to);
-      }
-      if (at < end) {
-        const TailStrip<T> x(p + at, end - at), y(q + at, end - at);
-        indexer.add(x.elements, strip, low_bits(end - at));
-        to = write_positions(diff_strip(x.elements, y.elements), strip * kStripElements, to);
-        at = end;
-      }
-      indexer.close();
-      found.count = size_t(to - found.at);
+    size_t at = 0;
+    for (; at + kStripElements <= shape.columns; at += kStripElements, ++strip) {
+      prefetch_strip(p + at);
+      prefetch_strip(q + at);
+      indexer.add(p + at, strip);
+      to = write_positions(diff_strip(p + at, q + at), strip * kStripElements, to);
+    }
+    if (const size_t left = shape.columns - at; left != 0) {
+      const TailStrip<T> x(p + at, left), y(q + at, left);
+      indexer.add(x.elements, strip, low_bits(left));
+      to = write_positions(diff_strip(x.elements, y.elements), strip++ * kStripElements, to);
     }
   }
-  for (size_t tile = 0; tile < shape.num_tiles(); ++tile) {
-    indexer.open(out + tile, states + tile, 1);
-    indexer.finish_for_rank(shape.rows * ScanShape::strips(shape.columns_of(tile)));
-  }
+  indexer.finish_for_rank(strip);
+  return size_t(to - positions);
+}
+
+void count_before(const SegmentIndex& index, size_t strip, uint16_t* counts) noexcept {
+  counts_before_strip(index, strip, counts);
 }
 
 void rank(const SegmentIndex& index, const ClassSplit& split, const uint16_t* positions,

@@ -207,6 +207,7 @@ const Kernels* table(const Kernels& scalar, std::string_view name) {
   DW_SET_WIDTHS(index_diff)
   DW_SET_WIDTHS(exchange)
 #undef DW_SET_WIDTHS
+  kTable.count_before = count_before;
   kTable.rank = rank;
   kTable.locate = locate;
   kTable.sum = sum;

@@ -230,6 +230,9 @@ inline uint32_t count_below(uint64_t mask, uint32_t bit) {
 }
 
 // From what a RankIndexer left.
+inline void counts_before_strip(const SegmentIndex& index, size_t strip, uint16_t* counts) {
+  vst1q_u16(counts, vld1q_u16(&index.before[0][0] + strip * kMaxClasses));
+}
 inline uint16_t rank_of(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id,
                         size_t strip, uint32_t bit) {
   const uint16_t* const before = &index.before[0][0] + strip * kMaxClasses;

@@ -282,13 +282,24 @@ inline uint32_t count_below(uint64_t mask, uint32_t bit) {
 }
 
 #if HWY_TARGET == HWY_AVX2
+inline void counts_before_strip(const SegmentIndex& index, size_t strip, uint16_t* counts) {
+  for (size_t c = 0; c < kMaxClasses; ++c) counts[c] = index.before[c][strip];
+}
 inline uint16_t rank_of(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id,
                         size_t strip, uint32_t bit) {
   return uint16_t(index.before[class_id][strip] +
                   count_below(ClassMasks(index, split, class_id)(strip), bit));
 }
 #else
-// From what finish_for_rank() left.
+// From what finish_for_rank() left: elements that reach threshold c, less those that reach the
+// next.
+inline void counts_before_strip(const SegmentIndex& index, size_t strip, uint16_t* counts) {
+  const uint16_t* before = &index.before[0][0] + strip / 4 * 32 + strip % 4;
+  for (size_t c = 0; c + 1 < kMaxClasses; ++c) {
+    counts[c] = uint16_t(before[c * 4] - before[(c + 1) * 4]);
+  }
+  counts[kMaxClasses - 1] = before[(kMaxClasses - 1) * 4];
+}
 inline uint16_t rank_of(const SegmentIndex& index, const ClassSplit&, uint8_t class_id,
                         size_t strip, uint32_t bit) {
   const uint64_t* row = reinterpret_cast<const uint64_t*>(index.scratch) + strip * 8;
