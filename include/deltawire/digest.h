@@ -32,6 +32,8 @@ struct Digest {
 
 Result<Digest> parse_digest(DigestKind kind, std::string_view hex);
 
+class Sums;
+
 // Feeds bytes in any pieces; finish() may be called once.
 class Hasher {
  public:
@@ -45,6 +47,7 @@ class Hasher {
   // sum128 only: bytes at their place, in any order, from any thread. A hasher is fed by this
   // function alone, or by the others alone; every byte comes once before finish().
   void update_at(std::span<const uint8_t> bytes, uint64_t offset);
+  void update_at(const Sums& sums);  // of bytes that were summed elsewhere
   Digest finish();
 
  private:

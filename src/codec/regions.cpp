@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "codec/checks.h"
 
@@ -10,7 +12,26 @@ namespace deltawire {
 namespace {
 
 bool overlap(size_t a, size_t a_size, size_t b, size_t b_size) {
-  return a < b + b_size && b < a + a_size;
+  return a_size != 0 && b_size != 0 && a < b + b_size && b < a + a_size;
+}
+
+Status check_overlap(std::span<const Region> regions) {
+  std::vector<size_t> order(regions.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, [&](size_t i) { return regions[i].row; });
+  for (size_t k = 0; k < order.size(); ++k) {
+    const Region& a = regions[order[k]];
+    for (size_t m = k + 1; m < order.size() && regions[order[m]].row < a.row + a.rows; ++m) {
+      const Region& b = regions[order[m]];
+      if (overlap(a.row, a.rows, b.row, b.rows) &&
+          overlap(a.column, a.columns, b.column, b.columns)) {
+        return invalid_argument("regions " + std::to_string(std::min(order[k], order[m])) +
+                                " and " + std::to_string(std::max(order[k], order[m])) +
+                                " overlap");
+      }
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -36,15 +57,8 @@ Result<RegionSet> RegionSet::of(Layout layout, size_t n, std::span<const Region>
       return invalid_argument("region " + std::to_string(i) + " lies outside the array of " +
                               std::to_string(num_rows) + " x " + std::to_string(set.columns_));
     }
-    for (size_t j = 0; j < i; ++j) {
-      const Region& b = regions[j];
-      if (overlap(a.row, a.rows, b.row, b.rows) &&
-          overlap(a.column, a.columns, b.column, b.columns)) {
-        return invalid_argument("regions " + std::to_string(j) + " and " + std::to_string(i) +
-                                " overlap");
-      }
-    }
   }
+  DW_RETURN_IF_ERROR(check_overlap(regions));
   return set;
 }
 

@@ -34,6 +34,7 @@ class Decoder {
   }
 
   const Tiling& tiling() const { return tiling_; }
+  bool changes(size_t tile) const { return !blocks_[tile].empty(); }
 
   // A whole array, in runs of neighbours.
   template <class Done>
@@ -88,15 +89,17 @@ class Decoder {
     // read.
     Status side_by_side() {
       Prefetcher none;
+      Status opened;  // of a span that is not its turn yet: the first failure is the one to tell
       for (size_t tile = 0; tile < count(0); ++tile) DW_RETURN_IF_ERROR(open(0, tile, &none));
       for (size_t i = 0; i < spans.size(); ++i) {
         const Stripes stripes = stripes_of(i);
         const size_t to_finish = i > 0 ? count(i - 1) : 0;
         Spread spread(to_finish + (i + 1 < spans.size() ? count(i + 1) : 0), stripes.size());
-        const auto unit = [&](Prefetcher* ahead) {
+        const auto unit = [&](Prefetcher* ahead) -> Status {
           const size_t number = spread.next_unit();
-          return number < to_finish ? finish(i - 1, number, ahead)
-                                    : open(i + 1, number - to_finish, ahead);
+          if (number < to_finish) return finish(i - 1, number, ahead);
+          if (opened.ok()) opened = open(i + 1, number - to_finish, ahead);
+          return {};
         };
         for (size_t s = 0; s < stripes.size() && !unchanged(i); ++s) {
           for (Prefetcher ahead = prefetcher(i, stripes[s]); spread.due(s);) {
@@ -105,10 +108,12 @@ class Decoder {
           locate(i, stripes[s]);
         }
         while (spread.due(stripes.size())) DW_RETURN_IF_ERROR(unit(&none));
+        if (i + 1 < spans.size() && opened.ok()) continue;
+        for (size_t tile = 0; tile < count(i); ++tile) {
+          DW_RETURN_IF_ERROR(finish(i, tile, &none));
+        }
+        return opened;
       }
-      const size_t last = spans.size() - 1;
-      for (size_t tile = 0; tile < count(last); ++tile)
-        DW_RETURN_IF_ERROR(finish(last, tile, &none));
       return {};
     }
 
@@ -176,15 +181,15 @@ void write(const Tiling& tiling, size_t width, const Span& span, const OpenTiles
   }
 }
 
-// The bytes of a group of tiles.
-template <class Take>
-void for_each_bytes(const Tiling& tiling, TileGroup group, size_t width, Bytes data,
-                    const Take& take) {
+// Of the bytes of a group of tiles.
+Sums sums_of(const Tiling& tiling, TileGroup group, size_t width, Bytes data) {
   const Tile front = tiling[group.first], back = tiling[group.first + group.count - 1];
   const Stripe all{front.begin, 0, {front.rows, back.begin + back.columns - front.begin, 0}, 0};
+  Sums sums;
   for_each_piece(tiling, all, [&](size_t, size_t begin, size_t count) {
-    take(data.subspan(begin * width, count * width), begin * width);
+    sums.add(data.subspan(begin * width, count * width), begin * width);
   });
+  return sums;
 }
 
 // The changes of a tile lie by class; a mark per element puts them in the order of the array.
@@ -260,10 +265,7 @@ Result<Changes> decode_blocks(Layout layout, Bytes payload, Bytes old_bytes, Thr
   DW_RETURN_IF_ERROR(
       decoder.run(old_bytes.data(), pool, [&](const Span& span, const OpenTiles& tiles) {
         const TileGroup group = span.tiles;
-        if (sums != nullptr) {
-          for_each_bytes(tiling, group, sizeof(T), old_bytes,
-                         [&](Bytes bytes, size_t at) { sums->add(bytes, at); });
-        }
+        if (sums != nullptr) sums->add(sums_of(tiling, group, sizeof(T), old_bytes));
         for (size_t i = 0; i < group.count; ++i) {
           const size_t number = group.first + i;
           put_in_order<T>(tiles[i], tiling[number], stride, &chunks[number]);
@@ -290,8 +292,7 @@ Status apply_payload(Layout layout, Bytes payload, MutableBytes data, ThreadPool
   return decoder.run(data.data(), pool, [&](const Span& span, const OpenTiles& tiles) {
     write(decoder.tiling(), width, span, tiles);
     if (patched == nullptr) return;
-    for_each_bytes(decoder.tiling(), span.tiles, width, data,
-                   [&](Bytes bytes, size_t at) { patched->update_at(bytes, at); });
+    patched->update_at(sums_of(decoder.tiling(), span.tiles, width, data));
   });
 }
 
@@ -305,7 +306,7 @@ Status apply_to_regions(Layout layout, size_t n, Bytes payload, const RegionSet&
   const Region* last = nullptr;
   for (size_t i = 0; i < tiling.size(); ++i) {
     const Tile tile = tiling[i];
-    const Region* const holder = held.holder(tile);
+    const Region* const holder = decoder.changes(i) ? held.holder(tile) : nullptr;
     // Those side by side in one region go together.
     const bool joins = holder != nullptr && holder == last && i % tiling.tiles_per_panel() != 0 &&
                        spans.back().tiles.count < kMaxScanTiles;
@@ -314,7 +315,7 @@ Status apply_to_regions(Layout layout, size_t n, Bytes payload, const RegionSet&
       ++spans.back().tiles.count;
     } else if (holder != nullptr) {
       spans.push_back({{i, 1}, held.at(*holder, tile), size_t(holder->stride) / width});
-    } else if (held.touches(tile)) {
+    } else if (decoder.changes(i) && held.touches(tile)) {
       copies.emplace_back(tile.size() * width);
       DW_RETURN_IF_ERROR(held.gather(tile, read_old, copies.back().data()));
       spans.push_back({{i, 1}, copies.back().data(), tile.columns});

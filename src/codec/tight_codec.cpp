@@ -69,14 +69,27 @@ class Encoder {
     return {copy->data(), ptrdiff_t(row_bytes)};
   }
 
+  // Sums of a group, handed on at once: rows may cut words, which wait for their other half.
+  struct GroupSums {
+    Hasher* hasher;
+    SharedSums* shared;
+    Sums hashed = {}, shared_sums = {};
+
+    ~GroupSums() {
+      if (hasher != nullptr) hasher->update_at(hashed);
+      if (shared != nullptr) shared->add(shared_sums);
+    }
+  };
+
   // While they are in cache; copies now or never: what is there later may be something else.
-  void hash(const ScanRows& rows, const Stripe& stripe, Hasher* hasher, SharedSums* sums) const {
-    if (hasher == nullptr && sums == nullptr) return;
+  void hash(const ScanRows& rows, const Stripe& stripe, GroupSums* sums) const {
+    if (sums->hasher == nullptr && sums->shared == nullptr) return;
     for_each_piece(tiling_, stripe, [&](size_t row, size_t begin, size_t count) {
       const Bytes bytes(static_cast<const uint8_t*>(rows.data) + ptrdiff_t(row) * rows.stride,
                         count * sizeof(T));
-      if (hasher != nullptr) hasher->update_at(bytes, begin * sizeof(T));
-      if (sums != nullptr) sums->add(bytes, changing_.begin + begin * sizeof(T));
+      const uint64_t at = begin * sizeof(T);
+      if (sums->hasher != nullptr) sums->hashed.add(bytes, at);
+      if (sums->shared != nullptr) sums->shared_sums.add(bytes, changing_.begin + at);
     });
   }
 
@@ -100,6 +113,8 @@ class Encoder {
                Pending* pending) const {
     for (size_t i = 0; i < group.count; ++i) out[i].clear();
     Copies& copies = thread_scratch<Copies>();
+    GroupSums old_sums{hashers_.old_bytes, changing_.old_sums};
+    GroupSums new_sums{hashers_.new_bytes, changing_.new_sums};
     const Stripes stripes(tiling_, group, tiling_.stride(), Stripes::kTogether);
     Spread spread(pending == nullptr ? 0 : pending->tiles.size(), stripes.size());
     for (size_t i = 0; i < stripes.size(); ++i) {
@@ -110,8 +125,8 @@ class Encoder {
       }
       const ScanRows before = rows_of(old_, changing_.old_bytes, stripe, &copies.old_bytes);
       const ScanRows after = rows_of(new_, changing_.new_bytes, stripe, &copies.new_bytes);
-      hash(before, stripe, hashers_.old_bytes, changing_.old_sums);
-      hash(after, stripe, hashers_.new_bytes, changing_.new_sums);
+      hash(before, stripe, &old_sums);
+      hash(after, stripe, &new_sums);
       encode_ops<T>().collect(split, before, after, stripe.shape, &thread_scratch<CollectScratch>(),
                               out);
     }

@@ -71,9 +71,16 @@ Result<std::vector<ByteRange>> wanted_bytes(Layout layout, size_t n, Bytes front
     return ranges;
   }
   const Tiling tiling(model.tiles, layout, n);
-  Bytes rest = front.subspan(consumed);
-  DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> lengths,
-                      take_lengths("tight", tiling.size(), payload_bytes - consumed, &rest));
+  if (consumed > payload_bytes) return bad_payload("tight model: bytes", payload_bytes, consumed);
+  Bytes rest = front.subspan(std::min(consumed, front.size()));
+  Result<std::vector<uint64_t>> lengths_or =
+      take_lengths("tight", tiling.size(), payload_bytes - consumed, &rest);
+  if (!lengths_or.ok()) {
+    if (front.size() >= payload_bytes) return std::move(lengths_or).status();
+    ranges.push_back({0, payload_bytes});  // a directory longer than ours would be
+    return ranges;
+  }
+  const std::vector<uint64_t>& lengths = *lengths_or;
   uint64_t at = front.size() - rest.size();
   ranges.push_back({0, at});
   for (size_t i = 0; i < lengths.size(); at += lengths[i++]) {

@@ -38,8 +38,8 @@ bool tiles_fit(TileShape shape, Layout layout, size_t n) {
   if (!shape.tiled()) return true;
   const size_t matrix = size_t(layout.rows) * layout.columns;
   const uint64_t spanned = uint64_t{layout.columns} << (shape.block_log2 - shape.columns_log2);
-  return matrix != 0 && n % matrix == 0 && layout.columns <= kMaxTiledColumns &&
-         spanned <= uint64_t{1} << 32;
+  return matrix >= size_t{1} << tight::kMinBlockLog2 && n % matrix == 0 &&
+         layout.columns <= kMaxTiledColumns && spanned <= uint64_t{1} << 32;
 }
 
 Tiling::Tiling(TileShape shape, Layout layout, size_t n) : shape_(shape), n_(n), columns_(n) {
@@ -123,7 +123,7 @@ Result<std::vector<uint64_t>> take_lengths(const char* what, size_t num_blocks, 
   uint64_t total = 0;
   for (uint64_t& length : lengths) {
     DW_RETURN_IF_ERROR(take_leb128(name, rest, &length));
-    if (length > size) return bad_payload(name + ": block length", size, length);
+    if (length > size - total) return bad_payload(name + ": block length", size - total, length);
     total += length;
   }
   const uint64_t left = size - (before - rest->size());

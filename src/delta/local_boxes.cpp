@@ -70,7 +70,12 @@ class Cut {
       out_->push_back({0, column, 1, columns, first, 0});
       return {};
     }
-    if (layout_.columns == 0) {  // rows that begin inside a byte: check_box lets nobody cut them
+    if (layout_.columns == 0) {  // rows that begin inside a byte, or that are too many: all or none
+      if (box != own_ || !held.strides.empty()) {
+        return unsupported("tensor " + entry_.tensor + ": parts of a tensor of shape " +
+                           shape_to_string(entry_.shape) + " and dtype " +
+                           std::string(dtype_name(entry_.dtype)));
+      }
       out_->push_back({0, 0, 1, size_t(entry_.num_elements()), first, 0});
       return {};
     }
@@ -83,13 +88,27 @@ class Cut {
         matrix = matrix * own_.extent[d] + (index[d] - own_.offset[d]);
         data += int64_t(index[d] - box.offset[d]) * strides[d];
       }
-      out_->push_back({size_t(matrix * own_.extent[r] + (begin[r] - own_.offset[r])), column,
-                       size_t(end[r] - begin[r]), columns, data, ptrdiff_t(strides[r])});
+      push({size_t(matrix * own_.extent[r] + (begin[r] - own_.offset[r])), column,
+            size_t(end[r] - begin[r]), columns, data, ptrdiff_t(strides[r])});
     });
     return {};
   }
 
  private:
+  // Joins it to the one before where rows go on: small matrices may be many.
+  void push(const Region& region) {
+    if (!out_->empty()) {
+      Region& last = out_->back();
+      if (last.column == region.column && last.columns == region.columns &&
+          last.stride == region.stride && last.row + last.rows == region.row &&
+          last.data + ptrdiff_t(last.rows) * last.stride == region.data) {
+        last.rows += region.rows;
+        return;
+      }
+    }
+    out_->push_back(region);
+  }
+
   const DeltaEntry& entry_;
   const Box own_;
   const Layout layout_;

@@ -97,6 +97,8 @@ void Hasher::update_at(std::span<const uint8_t> bytes, uint64_t offset) {
   impl_->sums.add(bytes, offset);
 }
 
+void Hasher::update_at(const Sums& sums) { impl_->sums.add(sums); }
+
 Digest Hasher::finish() {
   Digest digest{impl_->kind, info(impl_->kind).size, {}};
   switch (impl_->kind) {

@@ -21,6 +21,9 @@ class SharedSums {
   void add(Bytes bytes, uint64_t offset) {
     Sums own;
     own.add(bytes, offset);
+    add(own);
+  }
+  void add(const Sums& own) {
     const std::lock_guard lock(mutex_);
     sums_.add(own);
   }

@@ -200,6 +200,22 @@ TEST(TightRegions, OldValuesThatCannotBeHadAreNamedAndNothingIsWritten) {
   EXPECT_TRUE(held.equals(c.pair.old_bytes.span()));
 }
 
+TEST(TightRegions, TilesWithoutChangesNeedNoOldValues) {
+  Case c;
+  c.pair = make_arrays(2, 1024 * 1024, 0, 3);
+  c.pair.new_bytes.span()[0] ^= 1;  // in the first tile
+  const auto payload =
+      tight_codec()
+          .encode(c.layout, c.pair.old_bytes.span(), c.pair.new_bytes.span(), nullptr)
+          ->payload;
+  // Cuts a tile that did not change; an empty region is none.
+  Held held(c.layout, c.pair.old_bytes.span(), {{0, 1000, 1024, 24}, {5, 1005, 0, 0}}, 0);
+  const Status applied =
+      tight_codec().apply_to_regions(c.layout, 1024 * 1024, payload, held.regions(), {}, nullptr);
+  ASSERT_TRUE(applied.ok()) << applied.to_string();
+  EXPECT_TRUE(held.equals(c.pair.new_bytes.span()));
+}
+
 TEST(TightRegions, BadRegionsAreRefused) {
   const Case c;
   const auto refused = [&](std::vector<Region> regions) {

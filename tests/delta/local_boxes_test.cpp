@@ -196,6 +196,25 @@ TEST(LocalBoxes, RowsThatBeginInsideAByteAreNotCut) {
   EXPECT_EQ(regions_of(item.entry, std::span(&half, 1)).status().code(), Code::kInvalidArgument);
 }
 
+TEST(LocalBoxes, SmallMatricesInOrderAreOneRegion) {
+  DeltaEntry entry;
+  entry.dtype = DType::kBF16;
+  entry.shape = {64, 256, 3, 3};
+  uint8_t memory = 0;
+  const LocalBox whole{Box{}, &memory, {}};
+  EXPECT_EQ(regions_of(entry, std::span(&whole, 1)).value(),
+            (std::vector<Region>{{0, 0, 64 * 256 * 3, 3, &memory, 6}}));
+}
+
+TEST(LocalBoxes, PartsOfATensorWithTooManyColumnsAreUnsupported) {
+  DeltaEntry entry;
+  entry.dtype = DType::kU8;
+  entry.shape = {2, uint64_t{1} << 32};
+  uint8_t memory = 0;
+  const LocalBox part{Box{{1, 0}, {1, 16}}, &memory, {}};
+  EXPECT_EQ(regions_of(entry, std::span(&part, 1)).status().code(), Code::kUnsupported);
+}
+
 TEST(LocalBoxes, BadBoxesAreRefused) {
   const Tensor tensor(DType::kBF16, {40, 50}, 0.5);
   const EncodedItem item = publish(tensor, {Box{}}, "gaps")[0];
