@@ -117,12 +117,15 @@ class Encoder {
     GroupSums new_sums{hashers_.new_bytes, changing_.new_sums};
     const Stripes stripes(tiling_, group, tiling_.stride(), Stripes::kTogether);
     Spread spread(pending == nullptr ? 0 : pending->tiles.size(), stripes.size());
-    for (size_t i = 0; i < stripes.size(); ++i) {
-      const Stripe stripe = stripes[i];
-      for (Prefetcher ahead = prefetcher(stripe); spread.due(i);) {
+    const auto code_due = [&](size_t step, Prefetcher ahead) {
+      while (spread.due(step)) {
         const auto& [tile, changes] = pending->tiles[spread.next_unit()];
         pending->code(tile, *changes, &ahead);
       }
+    };
+    for (size_t i = 0; i < stripes.size(); ++i) {
+      const Stripe stripe = stripes[i];
+      code_due(i, prefetcher(stripe));
       const ScanRows before = rows_of(old_, changing_.old_bytes, stripe, &copies.old_bytes);
       const ScanRows after = rows_of(new_, changing_.new_bytes, stripe, &copies.new_bytes);
       hash(before, stripe, &old_sums);
@@ -130,11 +133,7 @@ class Encoder {
       encode_ops<T>().collect(split, before, after, stripe.shape, &thread_scratch<CollectScratch>(),
                               out);
     }
-    Prefetcher none;
-    while (spread.due(stripes.size())) {
-      const auto& [tile, changes] = pending->tiles[spread.next_unit()];
-      pending->code(tile, *changes, &none);
-    }
+    code_due(stripes.size(), {});
     if (pending != nullptr) pending->tiles.clear();
   }
 
@@ -200,14 +199,15 @@ class Encoder {
               size_t next = tile + 1;
               while (next < end && sampled_index(next) == sampled_.size()) ++next;
               collect(split, {tile, next - tile}, own[turn].data(), &pending);
-              for (size_t t = tile; t < next; ++t)
-                pending.tiles.emplace_back(t, &own[turn][t - tile]);
+              for (size_t k = 0; tile < next; ++k, ++tile) {
+                pending.tiles.emplace_back(tile, &own[turn][k]);
+              }
               turn ^= 1;
-              tile = next;
             }
           }
-          Prefetcher none;
-          for (const auto& [tile, changes] : pending.tiles) pending.code(tile, *changes, &none);
+          for (Prefetcher none; const auto& [tile, changes] : pending.tiles) {
+            pending.code(tile, *changes, &none);
+          }
           return {};
         }));
 
@@ -294,7 +294,6 @@ class TightCodec final : public Codec {
     return tight::apply_to_regions(layout, n, payload, held, read_old, pool);
   }
 
-  // Lengths of blocks take four bytes at most.
   uint64_t front_bytes(Layout layout, size_t n) const override {
     return tight::kMaxModelBytes + 4 * Tiling(choose_tiles(layout, n), layout, n).size();
   }
