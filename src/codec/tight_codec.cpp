@@ -14,7 +14,6 @@
 #include "codec/tight_encode.h"
 #include "codec/tight_payload.h"
 #include "codec/tight_sample.h"
-#include "digest/parallel.h"
 
 namespace deltawire {
 namespace tight {
