@@ -78,7 +78,8 @@ class Decoder {
         const Stripes stripes = stripes_of(i);
         Prefetcher ahead = prefetcher(i, stripes[0]);
         DW_RETURN_IF_ERROR(open(i, 0, &ahead));
-        for (size_t s = 0; s < stripes.size() && !unchanged(i); ++s) locate(i, stripes[s]);
+        const size_t scanned = unchanged(i) ? 0 : stripes.size();
+        for (size_t s = 0; s < scanned; ++s) locate(i, stripes[s]);
         if (i + 1 < spans.size()) ahead = prefetcher(i + 1, stripes_of(i + 1)[0]);
         DW_RETURN_IF_ERROR(finish(i, 0, &ahead));
       }
@@ -101,7 +102,8 @@ class Decoder {
           if (opened.ok()) opened = open(i + 1, number - to_finish, ahead);
           return {};
         };
-        for (size_t s = 0; s < stripes.size() && !unchanged(i); ++s) {
+        const size_t scanned = unchanged(i) ? 0 : stripes.size();
+        for (size_t s = 0; s < scanned; ++s) {
           for (Prefetcher ahead = prefetcher(i, stripes[s]); spread.due(s);) {
             DW_RETURN_IF_ERROR(unit(&ahead));
           }
@@ -127,10 +129,8 @@ class Decoder {
 
     Prefetcher prefetcher(size_t i, const Stripe& stripe) const {
       const size_t width = decoder.width_;
-      const bool tiled = decoder.tiling_.tiled();
-      return Prefetcher(spans[i].data + stripe.offset * width, tiled ? stripe.left : 1,
-                        (tiled ? stripe.shape.columns : stripe.left) * width,
-                        spans[i].stride * width);
+      return Prefetcher(spans[i].data + stripe.offset * width, stripe.rows_left,
+                        stripe.columns_left * width, spans[i].stride * width);
     }
 
     Status open(size_t i, size_t tile, Prefetcher* ahead) {
@@ -184,7 +184,7 @@ void write(const Tiling& tiling, size_t width, const Span& span, const OpenTiles
 // Of the bytes of a group of tiles.
 Sums sums_of(const Tiling& tiling, TileGroup group, size_t width, Bytes data) {
   const Tile front = tiling[group.first], back = tiling[group.first + group.count - 1];
-  const Stripe all{front.begin, 0, {front.rows, back.begin + back.columns - front.begin, 0}, 0};
+  const Stripe all{front.begin, 0, {front.rows, back.begin + back.columns - front.begin, 0}, 0, 0};
   Sums sums;
   for_each_piece(tiling, all, [&](size_t, size_t begin, size_t count) {
     sums.add(data.subspan(begin * width, count * width), begin * width);

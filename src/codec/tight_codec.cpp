@@ -95,9 +95,7 @@ class Encoder {
   Prefetcher prefetcher(const Stripe& stripe) const {
     if (changing_.any()) return {};
     const size_t at = stripe.begin * sizeof(T);
-    const bool tiled = tiling_.tiled();
-    return Prefetcher(old_.data() + at, tiled ? stripe.left : 1,
-                      (tiled ? stripe.shape.columns : stripe.left) * sizeof(T),
+    return Prefetcher(old_.data() + at, stripe.rows_left, stripe.columns_left * sizeof(T),
                       tiling_.stride() * sizeof(T), new_.data() + at);
   }
 

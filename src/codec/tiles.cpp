@@ -70,7 +70,7 @@ Tile Tiling::operator[](size_t i) const {
 TileGroups::TileGroups(const Tiling& tiling, const ThreadPool* pool)
     : per_panel_(tiling.tiles_per_panel()) {
   const size_t share = std::max<size_t>(tiling.size() / (num_workers(pool) * 4), 1);
-  tiles_ = std::min({share, per_panel_, kMaxTiles});
+  tiles_ = std::min({share, per_panel_, kMaxScanTiles});
   groups_per_panel_ = div_up(per_panel_, tiles_);
   num_groups_ = tiling.num_panels() * groups_per_panel_;
   run_ = std::clamp<size_t>(share / tiles_, 1, 16);
@@ -95,13 +95,16 @@ Stripes::Stripes(const Tiling& tiling, TileGroup group, size_t stride, Segments 
 
 Stripe Stripes::operator[](size_t i) const {
   const size_t at = i * step_;
-  if (!tiled_)
-    return {front_.begin + at, at, ScanShape::of_row(std::min(step_, columns_ - at)),
-            columns_ - at};
+  if (!tiled_) {
+    const size_t left = columns_ - at;
+    return {front_.begin + at, at, ScanShape::of_row(std::min(step_, left)), 1, left};
+  }
+  const size_t left = front_.rows - at;
   return {front_.begin + at * array_stride_,
           at * stride_,
-          {std::min(step_, front_.rows - at), columns_, front_.columns},
-          front_.rows - at};
+          {std::min(step_, left), columns_, front_.columns},
+          left,
+          columns_};
 }
 
 void put_directory(const std::vector<std::vector<uint8_t>>& blocks, std::vector<uint8_t>* out) {

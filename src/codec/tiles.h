@@ -77,8 +77,6 @@ class TileGroups {
   }
   TileGroup group(size_t i) const;
 
-  static constexpr size_t kMaxTiles = kMaxScanTiles;  // of a group
-
  private:
   size_t per_panel_, tiles_, groups_per_panel_, num_groups_, run_;
 };
@@ -88,7 +86,7 @@ struct Stripe {
   size_t begin;   // the first element, counted in the array
   size_t offset;  // from the begin of a tile, in memory that has `stride` elements to a row
   ScanShape shape;
-  size_t left;  // rows of the group from here on; in a block that is not a tile, elements
+  size_t rows_left, columns_left;  // of the group from here on: what to ask for next
 };
 
 class Stripes {

@@ -65,7 +65,7 @@ TEST(Tiling, EveryElementIsInOneTileAndEveryTileInOneGroup) {
         for (size_t i = groups.begin(run); i < groups.end(run); ++i) {
           const TileGroup group = groups.group(i);
           EXPECT_EQ(group.first, next);
-          EXPECT_LE(group.count, TileGroups::kMaxTiles);
+          EXPECT_LE(group.count, kMaxScanTiles);
           next += group.count;
           EXPECT_EQ(group.first / tiling.tiles_per_panel(), (next - 1) / tiling.tiles_per_panel());
         }

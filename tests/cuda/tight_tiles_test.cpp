@@ -108,18 +108,21 @@ void apply_every_way(DeviceBatch* batch, const std::vector<DeviceEncoded>& encod
     }
     ASSERT_GOOD(wait(nullptr));
   };
-  for (const bool all_or_nothing : {true, false}) {
-    DeviceOptions options = given;
-    options.all_or_nothing = all_or_nothing;
-    ASSERT_GOOD(apply(patches, options, nullptr));
-    expect_new_arrays(*batch);
-    restore();
+  const auto apply_summed = [&](DeviceOptions options) {
     std::vector<std::optional<Digest>> digests(patches.size());
     options.patched_digests = &digests;
     ASSERT_GOOD(apply(patches, options, nullptr));
     expect_new_arrays(*batch);
     expect_known_digests(*batch, patches, digests);
     restore();
+  };
+  for (const bool all_or_nothing : {true, false}) {
+    DeviceOptions options = given;
+    options.all_or_nothing = all_or_nothing;
+    ASSERT_GOOD(apply(patches, options, nullptr));
+    expect_new_arrays(*batch);
+    restore();
+    apply_summed(options);
   }
   for (const std::optional<uint64_t> kept :
        {std::optional<uint64_t>(0), std::optional<uint64_t>()}) {
@@ -132,12 +135,7 @@ void apply_every_way(DeviceBatch* batch, const std::vector<DeviceEncoded>& encod
     options.apply_follows = false;
     options.as_checked = true;
     options.all_or_nothing = false;
-    std::vector<std::optional<Digest>> digests(patches.size());
-    options.patched_digests = &digests;
-    ASSERT_GOOD(apply(patches, options, nullptr));
-    expect_new_arrays(*batch);
-    expect_known_digests(*batch, patches, digests);
-    restore();
+    apply_summed(options);
   }
 }
 
