@@ -5,12 +5,13 @@ MINUTES ?= 60
 # Tests wait for disks and servers half of their time.
 CTEST   ?= scripts/with-tmpdir ctest -j$(shell expr $(JOBS) \* 2)
 PASS    ?=
+ENGINE  ?=
 # GPU kernels: AUTO where a GPU is, ON, ALL (architectures), OFF; see docs/gpu.md.
 CUDA    ?= AUTO
 NVCC    := $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 OTHER_ARCH := $(if $(filter x86_64,$(shell uname -m)),arm64,amd64)
 
-.PHONY: help build test test-engines wheel deb demo bench crashtest campaign asan tsan sysroot emulated fuzz format tidy clean
+.PHONY: help build test test-engines wheel deb docs demo bench crashtest campaign asan tsan sysroot emulated fuzz format tidy clean
 
 help:    ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,15 +29,16 @@ test:    ## build and run every test
 	@$(CTEST) --preset release || { scripts/failed-tests build; exit 1; }
 	@scripts/pytest-totals build
 
-test-engines:  ## live updates in real vLLM and SGLang servers, on the CPU, 8 GB in ~/.cache (PASS=-quick: fewer)
+test-engines:  ## live updates in real vLLM and SGLang servers, on the CPU, 8 GB in ~/.cache (PASS=-quick: fewer; ENGINE=vllm==0.29.0)
 	@scripts/setup build python test engines && scripts/venv build/venv build
 	@cmake --preset release -DDELTAWIRE_CUDA=$(CUDA) >/dev/null
 	@cmake --build --preset release -j$(JOBS) --target deltawire_python deltawire_cli deltawire_package_cli
-	@scripts/engines & scripts/venv build/venv && wait
-	@tests/engines/run $(PASS)
+	@scripts/engines $(ENGINE) & scripts/venv build/venv && wait
+	@ENGINE=$(ENGINE) tests/engines/run $(PASS)
 
-wheel:   ## the Python package with all it needs, in build-wheel/dist
-	@scripts/setup build python && scripts/venv build-wheel/venv build wheel
+wheel:   ## the Python package for every Linux with glibc 2.28 or newer, in build-wheel/dist
+	@scripts/setup build python deb && scripts/venv build-wheel/venv build wheel
+	@scripts/portable build-wheel/portable
 	@cmake --preset wheel -DDELTAWIRE_CUDA=$(if $(NVCC),ALL,OFF) >/dev/null
 	@cmake --build --preset wheel -j$(JOBS)
 	@scripts/wheel build-wheel build-wheel/dist
@@ -46,6 +48,10 @@ deb:     ## a Debian package of the program and the library, in build-program/
 	@cmake --preset program -DDELTAWIRE_CUDA=$(CUDA) >/dev/null
 	@cmake --build --preset program -j$(JOBS)
 	@cd build-program && cpack -G DEB >/dev/null && ls *.deb
+
+docs:    ## the documentation as a site with a search, in build-docs/site; broken links fail
+	@scripts/setup python && scripts/venv build-docs/venv docs
+	@NO_MKDOCS_2_WARNING=1 build-docs/venv/bin/mkdocs build
 
 demo: build  ## a trainer, three replicas, a crash, the proof: under a minute
 	@build-program/deltawire demo

@@ -51,9 +51,6 @@ class Inputs:
     round_trip_ms: float = 5  # (a) of a request to the store
     bench_weights: float = 8.191e9  # (m) bench/results/h200.md
     encode_ms: float = 17.2  # (m) tight, compare and code: payloads on the host
-    pull_weights: float = 8.05e9  # (m) docs/gpu.md, "Through the whole chain, from Python", 0.71 % changed
-    pull_ms: float = 30  # (m) fetched from memory
-    commit_ms: float = 8.8  # (m)
     host_cores: int = 96  # (a)
     core_gb: float = 4.77  # (m) bench/results/x86_64-intel-xeon-2-cores.md: tight apply, GB/s of weights, one thread
     stage_changes: float = 98.3e6  # (m) docs/engines.md, with the times below
@@ -141,7 +138,7 @@ def rates_table(at):
     home = at.replicas / at.regions
     every = at.version_seconds
     return table(
-        ["what the home region's bucket gives out", "one bucket", "with mirrors"],
+        ["the trainer's bucket sends", "one bucket", "with mirrors"],
         [
             ["bytes of a version", data(at.replicas * version), data((home + at.regions - 1) * version)],
             ["on average", f"{data(at.replicas * version / every)}/s", f"{data((home + at.regions - 1) * version / every)}/s"],
@@ -158,9 +155,9 @@ def rates_table(at):
 
 
 def trillion(at, way):
-    """Steps of one version: name, formula, where its rate is from, milliseconds, and whether the engine stands still.
+    """Steps of one version: name, formula, where its rate is from, milliseconds, and whether the engine is paused.
 
-    `way`: "host", where a host's replica decodes for its engine's workers, or "gpu", where each rank decodes what it holds.
+    `way`: "host", where workers wait for the host's checkpoint, or "shards", where each rank fetches and decodes what it holds.
     """
     version = at.big_weights * at.density * at.bytes_per_change
     of_trainer, of_engine = at.big_weights / at.trainer_ranks, at.big_weights / at.engine_ranks
@@ -171,40 +168,45 @@ def trillion(at, way):
         ("compare and code", "weights / trainer ranks × rate", "measured", of_trainer / at.bench_weights * at.encode_ms, False),
         ("upload", "version / trainer ranks / link", "link assumed", version / at.trainer_ranks / link * 1e3, False),
         ("reports, commit", "4 round trips", "assumed", 4 * at.round_trip_ms, False),
-        ("see it, read the manifest", "2 round trips", "assumed", 2 * at.round_trip_ms, False),
+        ("notice it, read the manifest", "2 round trips", "assumed", 2 * at.round_trip_ms, False),
     ]
-    if way == "gpu":
-        pulled = of_engine / at.pull_weights
-        return version, [
-            *steps,
-            ("fetch: each rank all of it", "version / link", "link assumed", version / link * 1e3, False),
-            ("prove the base, decode, check", "weights / engine ranks × rate", "measured", pulled * at.pull_ms, False),
-            ("write, proof of the result", "weights / engine ranks × rate", "measured", pulled * at.commit_ms, True),
+    if way == "shards":
+        fetched = 3 * at.round_trip_ms + version / at.engine_ranks / link * 1e3
+        ways = [("fetch: what each rank holds", "3 round trips + version / engine ranks / link", "assumed", fetched, False)]
+    else:
+        decode = 2 * at.big_weights / (at.host_cores * at.core_gb * 1e9) * 1e3
+        ways = [
+            ("fetch: everything to each host", "version / (host ranks × link)", "link assumed", version / host_link * 1e3, False),
+            ("decode, patch the local files", "2 B × weights / (cores × rate)", "measured, cores assumed", decode, False),
         ]
-    decode = 2 * at.big_weights / (at.host_cores * at.core_gb * 1e9) * 1e3
     return version, [
         *steps,
-        ("fetch: each host all of it", "version / (host ranks × link)", "link assumed", version / host_link * 1e3, False),
-        ("decode, patch the local files", "2 B × weights / (cores × rate)", "measured, cores assumed", decode, False),
+        *ways,
         ("stage", "changes / engine ranks × rate", "measured", changes * at.stage_ms, False),
         ("swap", "changes / engine ranks × rate", "measured", changes * at.swap_ms, True),
         ("proof of every tensor", "weights / engine ranks × rate", "measured", of_engine / at.bench_weights * at.proof_ms, True),
-        ("around both", "as measured", "measured", at.pause_ms - at.swap_ms - at.proof_ms, True),
+        ("overhead of both", "as measured", "measured", at.pause_ms - at.swap_ms - at.proof_ms, True),
     ]
 
 
 def totals(at, way):
-    """Milliseconds in all, and those in which the engine stands still."""
+    """Milliseconds in all, and those in which the engine is paused."""
     steps = trillion(at, way)[1]
     return sum(step[3] for step in steps), sum(step[3] for step in steps if step[4])
 
 
-def trillion_table(at, way):
-    version, steps = trillion(at, way)
-    total, pause = totals(at, way)
-    rows = [[name, formula, source, milliseconds(ms), "yes" if still else ""] for name, formula, source, ms, still in steps]
-    rows.append(["**all, one after the other**", "", "", f"**{milliseconds(total)}**", f"**{milliseconds(pause)}**"])
-    return table(["step", "formula", "rate", "time", "engine stands still"], rows) + (
+def trillion_table(at):
+    version, shards = trillion(at, "shards")
+    host = trillion(at, "host")[1]
+    times = [{step[0]: milliseconds(step[3]) for step in steps} for steps in (shards, host)]
+    merged = [*shards[:5], *host[4:6], *shards[5:]]  # the first four steps and the last four are common
+    rows = [
+        [name, formula, source, *(way.get(name, "") for way in times), "yes" if paused else ""]
+        for name, formula, source, _, paused in merged
+    ]
+    (all_shards, pause), (all_host, _) = totals(at, "shards"), totals(at, "host")
+    rows.append(["**all, one after the other**", "", "", *(f"**{milliseconds(ms)}**" for ms in (all_shards, all_host, pause))])
+    return table(["step", "formula", "rate", "boxes", "whole versions", "engine paused"], rows) + (
         f"\n\nA version is {data(version)}: {data(version / at.trainer_ranks)} from each trainer rank, "
         f"{data(version / at.engine_ranks)} of changes for each engine rank. The whole model is {data(2 * at.big_weights)}."
     )
@@ -213,16 +215,16 @@ def trillion_table(at, way):
 def peers_table(at):
     whole = 2 * at.big_weights / (at.engine_ranks * at.link_gbit * 1e9 / 8)
     ours = []
-    for name, way in (("each rank decodes", "gpu"), ("a replica for each host", "host")):
+    for name, way in (("each rank fetches what it holds", "shards"), ("a checkpoint for each host", "host")):
         total, pause = totals(at, way)
         ours.append([f"deltawire, {name}", f"{total / 1e3:.2f} s", f"{pause / 1e3:.3f} s", "modelled above"])
     return table(
-        ["", "update", "engines stand still", "how it is known"],
+        ["", "update", "engines paused", "source"],
         [
-            ["RDMA writes, 256 to 128 GPUs", "1.3 s", "not said", "published"],
+            ["RDMA writes, 256 to 128 GPUs", "1.3 s", "unknown", "published"],
             ["prime-rl, NIXL", "2.8 s", "5.2 s", "published"],
-            ["miles, point to point", "7.2 s", "not said", "published; NCCL 53 s"],
-            ["all weights once over the engines' links", f"{whole:.2f} s", "", "arithmetic: a bound for who sends everything"],
+            ["miles, point to point", "7.2 s", "unknown", "published; NCCL 53 s"],
+            ["all weights once over the engines' links", f"{whole:.2f} s", "", "arithmetic: lower bound for sending all"],
             *ours,
         ],
     )
@@ -231,8 +233,7 @@ def peers_table(at):
 TABLES = {
     "fleet": fleet_table,
     "rates": rates_table,
-    "trillion_gpu": lambda at: trillion_table(at, "gpu"),
-    "trillion_host": lambda at: trillion_table(at, "host"),
+    "trillion": trillion_table,
     "peers": peers_table,
 }
 BLOCK = re.compile(r"(<!-- scale\.py: (\w+) -->\n).*?(\n<!-- end -->)", re.DOTALL)

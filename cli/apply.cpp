@@ -1,9 +1,7 @@
 #include <fmt/format.h>
 
-#include "bridge/bridge.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
-#include "delta/delta_reader.h"
 #include "deltawire/delta.h"
 
 namespace deltawire::cli {
@@ -13,38 +11,15 @@ struct ApplyArguments {
   std::string delta, base, out;
 };
 
-// Their versions tell neither how much changes nor what the whole state is.
-int report_foreign(const Context& context, const ForeignPath& foreign, const ApplyReport& report,
-                   double took) {
-  context.emit({{"dialect", foreign.dialect},
-                {"version", *foreign.version},
-                {"tensors", report.num_tensors},
-                {"tensors_patched", report.num_patched},
-                {"full_bytes", report.weights_bytes},
-                {"seconds", took}});
-  context.print("dialect   {}, version {}", foreign.dialect, *foreign.version);
-  context.print("patched   {} of {} tensors", report.num_patched, report.num_tensors);
-  context.print("time      {}, {}/s of weights", seconds(took),
-                human_bytes(double(report.weights_bytes) / took));
-  return context.succeed();
-}
-
 int apply(const Context& context, const ApplyArguments& options) {
   const double start = now_seconds();
-  std::optional<ForeignPath> foreign;
-  Result<ApplyReport> result = [&]() -> Result<ApplyReport> {
+  Result<ApplyReport> result = [&] {
     ProgressBar bar(context, "apply");
-    const ApplyOptions how{context.threads, bar.callback()};
-    if (!looks_like_delta(options.delta)) {
-      DW_ASSIGN_OR_RETURN(foreign, recognise_foreign(options.delta));
-      if (foreign) return apply_foreign(*foreign, options.base, options.out, how);
-    }
-    return apply_delta(options.delta, options.base, options.out, how);
+    return apply_delta(options.delta, options.base, options.out, {context.threads, bar.callback()});
   }();
   if (!result.ok()) return context.fail(result.status());
   const ApplyReport& report = *result;
   const double took = now_seconds() - start;
-  if (foreign) return report_foreign(context, *foreign, report, took);
   context.emit({{"tensors", report.num_tensors},
                 {"tensors_patched", report.num_patched},
                 {"tensors_added", report.num_added},
@@ -80,15 +55,12 @@ void add_apply(Command& app, Context& context, Call* call) {
       "Tensors are those of the new checkpoint; `__metadata__`, permission bits and the files "
       "beside the weights (not subfolders) are those of CKPT.");
   auto* const options = set_call(verb, context, call, apply);
-  verb->add_option("DELTA", options->delta,
-                   "a delta that `diff` wrote, or a version of slime, miles or TRL")
-      ->required();
+  verb->add_option("DELTA", options->delta, "a delta that `diff` wrote")->required();
   verb->add_option("CKPT", options->base, "the checkpoint it was made from")->required();
-  verb->add_option(
-          "-o,--output", options->out,
-          "where the new checkpoint goes when it is whole and checked. CKPT decides what it "
-          "is: a file, replaced if it is there (CKPT itself, too); or a folder, which must "
-          "be new or empty")
+  verb->add_option("-o,--output", options->out,
+                   "where to write the new checkpoint once it is complete and checked: a file, if "
+                   "CKPT is one (replaced if it exists, even CKPT itself); else a folder, which "
+                   "must be new or empty")
       ->required();
   add_threads(verb, context);
 }

@@ -101,20 +101,20 @@ int diff(const Context& context, DiffArguments& options) {
 }  // namespace
 
 void add_diff(Command& app, Context& context, Call* call) {
-  Command* verb = make_verb(
-      app, context, "diff", "Write what changed between two checkpoints",
-      "  deltawire diff step1.safetensors step2.safetensors -o delta.safetensors\n"
-      "  deltawire diff ckpt-1/ ckpt-2/ -o delta/ --part-size 256MiB\n"
-      "  deltawire diff ckpt-1/ ckpt-2/ -o delta/ --codec gaps --json\n\n"
-      "A delta carries tensors only: `__metadata__` and the files beside the weights stay behind.");
+  Command* verb =
+      make_verb(app, context, "diff", "Write what changed between two checkpoints",
+                "  deltawire diff step1.safetensors step2.safetensors -o delta.safetensors\n"
+                "  deltawire diff ckpt-1/ ckpt-2/ -o delta/ --part-size 256MiB\n"
+                "  deltawire diff ckpt-1/ ckpt-2/ -o delta/ --codec gaps --json\n\n"
+                "A delta has tensors only, no `__metadata__` and no files beside the weights.");
   auto* const options = set_call(verb, context, call, diff);
   verb->add_option("OLD", options->old_path,
                    "the checkpoint before: a .safetensors file or a folder")
       ->required();
   verb->add_option("NEW", options->new_path, "the checkpoint after")->required();
   verb->add_option("-o,--output", options->out,
-                   "where the delta goes: NAME.safetensors is one file, replaced if it is there; "
-                   "any other name a folder of parts, which must be new or empty")
+                   "where to write the delta: NAME.safetensors is one file, replaced if it exists; "
+                   "any other name is a folder of parts, which must be new or empty")
       ->required();
   add_codec(verb, &options->diff.codec, "auto (default): the smallest of each tensor", {"auto"});
   options->part_size =

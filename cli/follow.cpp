@@ -7,6 +7,8 @@
 #include "cli/step_loop.h"
 #include "cli/verbs.h"
 #include "replica/follow_watch.h"
+#include "replica/local_state.h"
+#include "serve/relay_store.h"
 
 namespace deltawire::cli {
 namespace {
@@ -14,6 +16,7 @@ namespace {
 struct FollowArguments {
   ReplicaVerbOptions replica;
   MetricsOptions metrics;
+  ServerArguments server;
   double interval = 5;
   std::optional<uint64_t> until;
   bool once = false;
@@ -152,7 +155,7 @@ class Follower {
   bool engine_failed_ = false;  // the last failure was an engine's, not the chain's or the disk's
 };
 
-// A publisher that ships may come later than its replicas.
+// A server may come later than its replicas.
 Result<std::shared_ptr<Store>> open_when_there(const FollowArguments& options) {
   for (;;) {
     Result<std::shared_ptr<Store>> store =
@@ -164,6 +167,18 @@ Result<std::shared_ptr<Store>> open_when_there(const FollowArguments& options) {
   }
 }
 
+// With --serve `store` becomes one that others read from too. Null without it.
+Result<std::unique_ptr<ChainServer>> start_relay(const FollowArguments& options,
+                                                 std::shared_ptr<Store>* store) {
+  if (options.server.address.empty()) return std::unique_ptr<ChainServer>();
+  allow_all_files();
+  *store = make_relay(*store, {.folder = LocalLayout{options.replica.local}.own() / "relay"});
+  DW_ASSIGN_OR_RETURN(auto server, start_server(*store, options.server));
+  log_event(LogLevel::kInfo, "serve.listening",
+            {{"url", server->url()}, {"store", (*store)->url()}});
+  return server;
+}
+
 int follow(const Context& context, const FollowArguments& options) {
   start_log(options.replica.log);
   Result<Notifier> notifier = make_notifier(options.replica.notify);
@@ -173,6 +188,8 @@ int follow(const Context& context, const FollowArguments& options) {
   Result<std::shared_ptr<Store>> store = open_when_there(options);
   if (!store.ok() && was_interrupted()) return context.succeed();
   if (!store.ok()) return context.fail(store.status());
+  Result<std::unique_ptr<ChainServer>> server = start_relay(options, &*store);
+  if (!server.ok()) return context.fail(server.status());
   return context.finish(Follower(context, options, &*notifier, std::move(*store)).run());
 }
 
@@ -183,18 +200,24 @@ void add_follow(Command& app, Context& context, Call* call) {
       make_verb(app, context, "follow", "Keep a local checkpoint at the newest version of a chain",
                 "  deltawire follow /shared/run ckpt/\n"
                 "  deltawire follow s3://bucket/run ckpt/ --interval 10 --metrics-port 9400\n"
-                "  deltawire follow ship://trainer:7000 ckpt/ --secret-file secret\n"
+                "  deltawire follow http://trainer:8410 ckpt/ --secret-file token\n"
+                "  deltawire follow http://trainer:8410 ckpt/ --serve 10.0.0.2:8410 --token-file "
+                "token\n"
                 "  deltawire follow s3://bucket/run ckpt/ --notify vllm=http://127.0.0.1:8000\n"
                 "With --json, one object per version. Ends on SIGINT or SIGTERM. During an outage "
                 "of the store it waits.");
   auto* const options = set_call(verb, context, call, follow);
   add_seconds(verb, "--interval", &options->interval,
-              "time between two looks at the store, varied by up to a fifth (default 5); in a "
-              "local folder, or from ship://, a new version is seen at once",
+              "polling interval, varied by up to a fifth (default 5); in a "
+              "local folder, or at http://, a new version is seen at once",
               0.01, 86400);
   add_version(verb, "--until", &options->until, "stop at this version and end");
-  verb->add_flag("--once", options->once, "end after one look");
+  verb->add_flag("--once", options->once, "check once and end");
   add_replica_options(verb, context, &options->replica, LogLevel::kInfo)->required();
+  add_server_options(
+      verb, "--serve",
+      "relay the chain over HTTP: others follow http://HOST:PORT and read what was fetched",
+      &options->server);
   add_metrics_options(verb, &options->metrics);
 }
 

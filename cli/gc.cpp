@@ -21,7 +21,7 @@ std::string range_text(const VersionRange& range) {
 }
 
 std::string because_text(const KeptBecause& because) {
-  if (because.why == "recent") return "put recently, so somebody may be at work on them";
+  if (because.why == "recent") return "put recently, so a writer may still need them";
   if (because.why == "unreadable heartbeat") return "a heartbeat cannot be read, see the note";
   if (because.replica.empty()) return because.why;
   return fmt::format("{} of replica {} until {}", because.why, shown_replica(because.replica),
@@ -73,7 +73,7 @@ void say(const Context& context, const GcReport& report, bool dry_run) {
                   plural(report.num_forgotten, "replica"));
   }
   if (report.num_temporaries != 0) {
-    context.print("{}removed: {} that killed writers left", would,
+    context.print("{}removed: {} left by killed writers", would,
                   plural(report.num_temporaries, "temporary file"));
   }
   for (const std::string& note : report.notes) context.say("note: " + escape_controls(note));
@@ -151,7 +151,7 @@ void add_gc(Command& app, Context& context, Call* call) {
       "how long objects stay after their version is removed: 90s, 30m, 6h, 2d (default 1h)");
   verb->add_flag("--dry-run", options->dry_run, "only say what would be done");
   verb->add_flag("--unsigned", options->is_unsigned,
-                 "the chain is no longer signed: remove signed versions without --trust");
+                 "the chain is no longer signed: allow removing signed versions without --trust");
 }
 
 }  // namespace deltawire::cli

@@ -297,14 +297,14 @@ int log(const Context& context, const LogArguments& options) {
 }  // namespace
 
 void add_log(Command& app, Context& context, Call* call) {
-  Command* verb = make_verb(app, context, "log", "List the versions of a chain, or show one",
-                            "  deltawire log s3://bucket/run\n"
-                            "  deltawire log store -n 100 --json\n"
-                            "  deltawire log store 12 --tensors");
+  Command* verb =
+      make_verb(app, context, "log", "List the versions of a chain, or show one of them",
+                "  deltawire log s3://bucket/run\n"
+                "  deltawire log store -n 100 --json\n"
+                "  deltawire log store 12 --tensors");
   auto* const options = set_call(verb, context, call, log);
   add_chain_args(verb, &options->chain);
-  Option* const version =
-      add_version(verb, "VERSION", &options->version, "show what the records say about this one");
+  Option* const version = add_version(verb, "VERSION", &options->version, "show this version");
   add_whole_number(verb, "-n,--count", &options->count, "versions to list (default 20; 0: all)", 0,
                    UINT64_MAX)
       ->excludes(version);

@@ -39,7 +39,7 @@ double or_nan(std::optional<uint64_t> version) { return version ? double(*versio
 void record_publish(const PublishReport& report, Metrics& to) {
   record_success("publish", report.seconds, report.phases, to);
   const char* kind = !report.committed ? "unchanged" : report.full ? "full" : "delta";
-  to.counter("deltawire_publishes_total", "Publishes by what they wrote: delta, full, unchanged.",
+  to.counter("deltawire_publishes_total", "Publishes, by kind: delta, full, unchanged.",
              {{"kind", kind}})
       .add();
   to.gauge("deltawire_head_version", "The newest version of the chain.")
@@ -64,36 +64,24 @@ void record_publish(const PublishReport& report, Metrics& to) {
       .observe(density);
 }
 
-void record_ship(const ShipReport& report, Metrics& to) {
-  double held = 0;
-  for (const Shipped& one : report.replicas) held += one.error.empty() ? 1 : 0;
-  to.gauge("deltawire_ship_replicas", "Replicas that a version was shipped to.")
-      .set(double(report.replicas.size()));
-  to.gauge("deltawire_ship_replicas_current", "Those of them that hold the newest version.")
-      .set(held);
-  to.counter("deltawire_ship_bytes_total", "Bytes that were sent to all replicas at once.")
-      .add(double(report.bytes));
-  to.counter("deltawire_ship_missed_total", "Versions that a replica did not hold in time.")
-      .add(double(report.replicas.size()) - held);
-}
-
 void record_pull(const PullReport& report, Metrics& to) {
   record_success("pull", report.seconds, report.phases, to);
-  to.counter("deltawire_pulls_total", "Pulls by whether they changed the checkpoint.",
+  to.counter("deltawire_pulls_total", "Pulls, by whether they changed the checkpoint.",
              {{"changed", report.changed ? "true" : "false"}})
       .add();
   to.gauge("deltawire_version", "The version that the local checkpoint holds.")
       .set(double(report.version));
   to.counter("deltawire_pulled_bytes_total", "Bytes of parts that were fetched.")
       .add(double(report.bytes));
-  to.counter("deltawire_repairs_total", "Checkpoints that were made anew from an anchor.")
+  to.counter("deltawire_repairs_total", "Checkpoints that were rebuilt from an anchor.")
       .add(report.repaired ? 1 : 0);
-  to.counter("deltawire_recoveries_total", "Steps finished that an earlier process had begun.")
+  to.counter("deltawire_recoveries_total",
+             "Interrupted steps of an earlier process that were finished.")
       .add(report.recovered ? 1 : 0);
   if (!report.changed) return;
   to.counter("deltawire_pull_hops_total", "Deltas and anchors that were applied.")
       .add(double(report.num_hops));
-  to.histogram("deltawire_patch_seconds", "How long files were being changed.", kSeconds)
+  to.histogram("deltawire_patch_seconds", "How long files were being changed by a pull.", kSeconds)
       .observe(report.patch_seconds);
 }
 
@@ -141,7 +129,8 @@ void record_engines(const NotifyOutcome& outcome, Metrics& to) {
     to.gauge("deltawire_engine_version", "The version that an engine serves; NaN: not known.",
              {{"engine", engine.engine}})
         .set(or_nan(version_of(engine.serving)));
-    to.counter("deltawire_engine_reloads_total", "Times an engine was told about a version.",
+    to.counter("deltawire_engine_reloads_total",
+               "Requests to an engine to load a version, by result.",
                {{"engine", engine.engine}, {"result", engine.status.ok() ? "ok" : "failed"}})
         .add();
     if (!engine.reloaded) continue;
@@ -153,11 +142,11 @@ void record_engines(const NotifyOutcome& outcome, Metrics& to) {
 
 namespace {
 
-HttpAnswer metrics_text(int status, std::string body) {
+HttpReply metrics_text(int status, std::string body) {
   return {status, "text/plain; version=0.0.4; charset=utf-8", std::move(body)};
 }
 
-HttpAnswer answer_scrape(const HttpMessage& message, const std::function<std::string()>& render) {
+HttpReply answer_scrape(const HttpCall& message, const std::function<std::string()>& render) {
   if (message.method != "GET" && message.method != "HEAD") return metrics_text(405, "only GET\n");
   if (message.path == "/metrics") return metrics_text(200, render());
   if (message.path == "/") return metrics_text(200, "deltawire: see /metrics\n");
@@ -174,7 +163,7 @@ Result<std::unique_ptr<HttpServer>> serve_metrics(const std::string& address, ui
     return metrics_text(status, why + "\n");
   };
   return HttpServer::start(address, port, std::move(settings),
-                           [render = std::move(render)](const HttpMessage& message) {
+                           [render = std::move(render)](const HttpCall& message) {
                              return answer_scrape(message, render);
                            });
 }

@@ -1,4 +1,4 @@
-// What a verb that runs on tells Prometheus, and GET /metrics. docs/operations.md lists the names.
+// What a verb that runs on tells Prometheus, and GET /metrics. docs/reference.md lists the names.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,11 @@
 #include <string_view>
 
 #include "base/metrics.h"
-#include "cli/http_server.h"
 #include "deltawire/mirror.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
+#include "http/http_server.h"
 #include "notify/notifier.h"
-#include "ship/ship.h"
 
 namespace deltawire::cli {
 
@@ -27,8 +26,6 @@ void record_lag(std::optional<uint64_t> head, std::optional<uint64_t> version,
                 Metrics& to = metrics());
 // What a mirror has copied with one step; its lag is record_lag()'s.
 void record_mirror(const Mirrored& mirrored, Metrics& to = metrics());
-// How many replicas are there, hold the newest version, and what went to them.
-void record_ship(const ShipReport& report, Metrics& to = metrics());
 void record_engines(const NotifyOutcome& outcome, Metrics& to = metrics());
 
 // GET /metrics and nothing else, as HttpServer::start(). `render` is called for every scrape.

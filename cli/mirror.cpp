@@ -189,38 +189,37 @@ int mirror(const Context& context, const MirrorArguments& arguments) {
 
 void add_mirror(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
-      app, context, "mirror", "Copy a chain to another store, byte for byte, once or for ever",
+      app, context, "mirror", "Copy a chain to another store, byte for byte, once or continuously",
       "  deltawire mirror s3://bucket/run7 /mnt/local/run7        what is there, once\n"
       "  deltawire mirror s3://us/run7 s3://eu/run7 --dest-region eu-west-1 --follow\n"
       "  deltawire mirror s3://eu/run7 /mnt/rack4/run7 --follow   a mirror of a mirror\n"
       "Replicas pull from DEST as from SOURCE. With --json, one object per version, merged delta "
-      "and anchor. May be killed at any time; the next call goes on. With --follow it ends on "
+      "and anchor. May be killed at any time; the next call continues. With --follow it ends on "
       "SIGINT or SIGTERM, and waits during an outage of either store. Store options of DEST begin "
       "with --dest-.");
   auto* const options = set_call(verb, context, call, mirror);
   verb->add_option("SOURCE", options->source, "the chain: a folder, s3://BUCKET/PREFIX")
       ->required();
-  verb->add_option("DEST", options->mirror, "where it is copied to: the same kinds")->required();
+  verb->add_option("DEST", options->mirror, "the copy: a folder, s3://BUCKET/PREFIX")->required();
   Option* const since = add_version(
       verb, "--since", &options->how.since,
       "begin at the newest anchor at or below this version (default: at the newest anchor)");
   verb->add_flag("--all", options->how.all, "begin at the oldest version")->excludes(since);
-  Option* const keep =
-      add_whole_number(verb, "--keep", &options->keep,
-                       "after each version remove what DEST does not need for its newest so many; "
-                       "see deltawire gc (default: remove nothing)",
-                       1, 9'999'999'999);
+  Option* const keep = add_whole_number(verb, "--keep", &options->keep,
+                                        "after each version, run gc on DEST and keep this many "
+                                        "versions; see deltawire gc (default: remove nothing)",
+                                        1, 9'999'999'999);
   verb->add_option("--grace", options->grace,
                    "with --keep: how long objects stay after their version (default 1h)")
       ->needs(keep);
   verb->add_flag("--verify", options->how.verify,
-                 "first read everything in DEST, and copy again what is damaged or gone");
+                 "first read everything in DEST, and copy again what is damaged or missing");
   verb->add_option("--trust", options->trust,
-                   "public keys; refuse versions that none of them has signed");
+                   "public keys; refuse versions that none of them signed");
   Option* const follow = verb->add_flag("--follow", options->follow,
-                                        "go on with every version that appears, until interrupted");
+                                        "keep running, for every new version, until interrupted");
   add_seconds(verb, "--interval", &options->interval,
-              "with --follow: time between two looks, varied by up to a fifth (default 5); in a "
+              "with --follow: polling interval, varied by up to a fifth (default 5); in a "
               "local folder a new version is seen at once",
               0.01, 86400)
       ->needs(follow);
@@ -229,11 +228,10 @@ void add_mirror(Command& app, Context& context, Call* call) {
   add_whole_number(verb, "--transfers", &options->how.transfers, "objects at once (default 8)", 1,
                    256);
   verb->add_option("--work", options->how.work,
-                   "folder for objects on their way (default: ~/.cache/deltawire/mirrors)");
+                   "folder for objects being copied (default: ~/.cache/deltawire/mirrors)");
   verb->add_option("--name", options->how.name,
-                   "what this mirror is called in `status SOURCE` (default: host and DEST)");
-  verb->add_flag("!--no-heartbeat", options->how.heartbeat,
-                 "leave no note in SOURCE about how far this mirror is");
+                   "name of this mirror in `status SOURCE` (default: host and DEST)");
+  verb->add_flag("!--no-heartbeat", options->how.heartbeat, "write no heartbeat to SOURCE");
   add_store_options(verb, &options->source_options);
   add_store_options(verb, &options->mirror_options, "dest-");
   add_log_options(verb, &options->log, LogLevel::kInfo);

@@ -2,6 +2,7 @@
 
 #include <deltawire_faults.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <algorithm>
 #include <cmath>
@@ -13,8 +14,10 @@
 #include "cli/verbs.h"
 #include "codec/codec.h"
 #include "deltawire/version.h"
-#include "store/open_store.h"
 #include "tensor/text.h"
+#if DELTAWIRE_FAULTS
+#include "faults/faulty_store.h"
+#endif
 
 namespace deltawire::cli {
 namespace {
@@ -125,7 +128,7 @@ Command* make_verb(Command& app, Context& context, const std::string& name,
                    const std::string& description, const std::string& examples) {
   Command* verb = app.add_verb(name, description);
   verb->set_footer("Examples:\n" + examples);
-  verb->add_flag("--json", context.json, "print one JSON object on stdout and nothing else there");
+  verb->add_flag("--json", context.json, "print one JSON object on stdout, and nothing else");
   verb->add_flag("-q,--quiet", context.quiet, "print no report and no progress");
   return verb;
 }
@@ -152,7 +155,6 @@ void add_store_options(Command* verb, StoreOptions* options, const std::string& 
   const auto rate = [options, flag](const std::string& text) {
     options->max_bytes_per_second = parse_rate(flag + "rate-limit", text);
   };
-  const auto inject = [options](const std::string& text) { options->wrap = inject_faults(text); };
   const std::initializer_list<Option*> added = {
       verb->add_option(flag + "endpoint", options->endpoint, "S3: https://HOST:PORT (default: AWS)")
           ->type_name("URL"),
@@ -160,34 +162,80 @@ void add_store_options(Command* verb, StoreOptions* options, const std::string& 
                        "S3: region (default: AWS_REGION, then us-east-1)")
           ->type_name("NAME"),
       verb->add_option(flag + "profile", options->profile,
-                       "S3: whose keys in ~/.aws (default: AWS_PROFILE, or the environment's keys)")
+                       "S3: profile in ~/.aws (default: AWS_PROFILE, or the environment's keys)")
           ->type_name("NAME"),
       verb->add_flag(flag + "virtual-host", options->virtual_host,
                      "S3: the bucket is part of the host's name"),
       verb->add_option(flag + "ca-file", options->ca_file,
-                       "S3: also trust the certificates in this PEM file")
+                       "S3, https://: also trust the certificates in this PEM file")
           ->type_name("FILE"),
       add_whole_number(verb, flag + "connections", &options->connections,
-                       "S3: connections at once, 1 to 1024 (default 16)", 1, 1024),
+                       "S3, http://: connections at once, 1 to 1024 (default 16)", 1, 1024),
       add_seconds(verb, flag + "timeout", &options->call_timeout_seconds,
-                  "S3: limit of one request (default 60)", 0.001, 86400),
+                  "S3, http://: limit of one request (default 60)", 0.001, 86400),
       verb->add_option(flag + "secret-file", options->secret_file,
-                       "ship://: a file whose first line is the publisher's secret")
+                       "http://, https://: a file whose first line is the bearer token")
           ->type_name("FILE"),
-      verb->add_option(flag + "behind", options->behind,
-                       "ship://: a store with the same chain, read when the publisher is away")
-          ->type_name("STORE"),
+      verb->add_option(flag + "client-cert", options->client_cert,
+                       "https://: certificate and private key of this client, PEM")
+          ->type_name("FILE"),
       add_whole_number(verb, flag + "retries", &options->retries,
-                       "attempts after a failure that may pass (default 6)", 0, 1000),
-      verb->add_parsed(flag + "rate-limit", rate,
-                       "bytes per second, up and down together: 100MB, 10MiB (default: no limit)")
+                       "attempts after a temporary failure (default 6)", 0, 1000),
+      verb->add_parsed(
+              flag + "rate-limit", rate,
+              "limit in bytes per second, up and down together: 100MB, 10MiB (default: none)")
           ->type_name("SIZE"),
   };
   for (Option* const option : added) option->group("Store");
+#if DELTAWIRE_FAULTS
+  const auto inject = [options](const std::string& text) { options->wrap = inject_faults(text); };
   verb->add_parsed(flag + "inject", inject,
                    "faults to test with, e.g. unavailable:p=0.1:seed=3; see docs/testing.md")
       ->type_name("FAULTS")
-      ->group(DELTAWIRE_FAULTS ? "Store" : "");  // no group: not shown
+      ->group("Store");
+#endif
+}
+
+void add_server_options(Command* verb, const std::string& flag, const std::string& description,
+                        ServerArguments* arguments) {
+  const std::initializer_list<Option*> added = {
+      verb->add_option(flag, arguments->address, description)->type_name("HOST:PORT"),
+      verb->add_option("--token-file", arguments->token_file,
+                       "file with the bearer token that clients must send, in its first line")
+          ->type_name("FILE"),
+      verb->add_option("--tls-cert", arguments->tls.certificate, "certificate of this server, PEM")
+          ->type_name("FILE"),
+      verb->add_option("--tls-key", arguments->tls.key, "its private key, PEM")->type_name("FILE"),
+      verb->add_option("--client-ca", arguments->tls.client_ca,
+                       "accept only clients with a certificate of this authority, PEM")
+          ->type_name("FILE"),
+  };
+  for (Option* const option : added) option->group("Server");
+}
+
+void allow_all_files() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
+}
+
+Result<std::unique_ptr<ChainServer>> start_server(std::shared_ptr<Store> store,
+                                                  const ServerArguments& arguments,
+                                                  std::optional<PageOptions> page) {
+  ServeOptions options;
+  options.page = std::move(page);
+  options.address = arguments.address;
+  DW_ASSIGN_OR_RETURN(options.token, read_secret(arguments.token_file));
+  const TlsFiles& tls = arguments.tls;
+  if (tls.certificate.empty() != tls.key.empty()) {
+    return invalid_argument("--tls-cert and --tls-key go together");
+  }
+  if (!tls.client_ca.empty() && tls.certificate.empty()) {
+    return invalid_argument("--client-ca needs --tls-cert and --tls-key");
+  }
+  if (!tls.certificate.empty()) options.tls = tls;
+  return ChainServer::start(std::move(store), std::move(options));
 }
 
 namespace {
@@ -244,7 +292,7 @@ Option* add_metrics_options(Command* verb, MetricsOptions* options) {
 Result<std::unique_ptr<HttpServer>> start_metrics(const MetricsOptions& options) {
   if (!options.port) return std::unique_ptr<HttpServer>();
   metrics()
-      .gauge("deltawire_build_info", "Always 1; the label tells which deltawire this is.",
+      .gauge("deltawire_build_info", "Always 1; the label is the version of deltawire.",
              {{"version", std::string(version())}})
       .set(1);
   DW_ASSIGN_OR_RETURN(auto server, serve_metrics(options.address, *options.port,
@@ -257,7 +305,8 @@ Result<std::unique_ptr<HttpServer>> start_metrics(const MetricsOptions& options)
 void add_key_options(Command* verb, Keys* keys) {
   Option* const sign =
       verb->add_option("--sign-key", keys->sign, "sign what is added with this private key");
-  verb->add_option("--trust", keys->trust, "refuse a chain that no key in this file has signed");
+  verb->add_option("--trust", keys->trust,
+                   "refuse a chain that is not signed by a key in this file");
   // Two words, so that no missing --sign-key ends the signing.
   verb->add_flag(
           "--change-key", [keys] { keys->change = KeyChange::kNewKey; },
@@ -265,7 +314,7 @@ void add_key_options(Command* verb, Keys* keys) {
       ->needs(sign);
   verb->add_flag(
           "--unsigned", [keys] { keys->change = KeyChange::kUnsigned; },
-          "stop signing, though the newest version is signed; replicas with --trust stop there")
+          "stop signing, although the newest version is signed; replicas with --trust stop there")
       ->excludes(sign);
 }
 
@@ -279,7 +328,7 @@ void add_work_options(Command* verb, WorkOptions* work, Keys* keys) {
 void add_chain_args(Command* verb, ChainArgs* args) {
   verb->add_option("STORE", args->store, "a folder, or s3://BUCKET/PREFIX")->required();
   verb->add_option("--trust", args->trust,
-                   "refuse records that no key in this file has signed (deltawire keygen)");
+                   "refuse records that are not signed by a key in this file (deltawire keygen)");
   add_store_options(verb, &args->store_options);
 }
 

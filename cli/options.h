@@ -17,6 +17,7 @@
 #include "deltawire/progress.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
+#include "serve/chain_server.h"
 
 namespace deltawire::cli {
 
@@ -89,6 +90,21 @@ void add_key_options(Command* verb, Keys* keys);
 
 // --work, and the options of keys.
 void add_work_options(Command* verb, WorkOptions* work, Keys* keys);
+
+struct ServerArguments {
+  std::string address = {};  // empty: nothing is served
+  std::string token_file = {};
+  TlsFiles tls = {};
+};
+
+// `flag`: the option for the address.
+void add_server_options(Command* verb, const std::string& flag, const std::string& description,
+                        ServerArguments* arguments);
+// A server has a file open for each connection, and one for each object that it passes on.
+void allow_all_files();
+Result<std::unique_ptr<ChainServer>> start_server(std::shared_ptr<Store> store,
+                                                  const ServerArguments& arguments,
+                                                  std::optional<PageOptions> page = {});
 
 struct ChainArgs {
   std::string store, trust;

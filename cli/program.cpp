@@ -10,7 +10,6 @@
 #include "cli/options.h"
 #include "deltawire/version.h"
 #include "kernels/kernels.h"
-#include "ship/ship.h"
 #include "tensor/text.h"
 #ifdef DELTAWIRE_HAVE_CUDA
 #include "kernels/cuda/memory.h"
@@ -43,10 +42,10 @@ struct VerbGroup {
 
 // In the order of --help.
 const VerbGroup kGroups[] = {
-    {"You run engines", {add_follow, add_pull, add_status}},
+    {"You run engines", {add_follow, add_pull, add_status, add_doctor}},
     {"You train", {add_publish, add_quantize, add_keygen}},
     {"You maintain a chain",
-     {add_log, add_compact, add_anchor, add_mirror, add_pin, add_gc, add_fsck}},
+     {add_log, add_serve, add_compact, add_mirror, add_pin, add_gc, add_fsck}},
     {"You use slime, miles or TRL on one side", {add_import, add_export}},
     {"You have checkpoints and deltas in files", {add_diff, add_apply, add_verify, add_inspect}},
     {"You try it out and measure", {}, true},
@@ -113,7 +112,7 @@ std::string describe(const Command& verb, const Parsed& mistake) {
   }
   if (mistake.kind == Parsed::Kind::kTooMany) {
     const auto words = verb.remaining();
-    return fmt::format("an argument too many: {}", words.empty() ? "" : quote(words[0]));
+    return fmt::format("unexpected argument: {}", words.empty() ? "" : quote(words[0]));
   }
   if (mistake.text.starts_with("A subcommand")) return "a verb is missing";
   return mistake.text;
@@ -158,7 +157,7 @@ int show_version(const Context& context) {
   context.say("cuda     " + (gpu.empty() ? why : gpu));
   if (!known) {
     return context.fail(
-        invalid_argument(fmt::format("DELTAWIRE_KERNELS={} names none of those that run here: {}",
+        invalid_argument(fmt::format("DELTAWIRE_KERNELS={} is not one of those that run here: {}",
                                      unknown_kernels(), fmt::join(names, ", "))));
   }
   context.emit({{"version", version()},
@@ -175,7 +174,7 @@ It ships only changed weights.
 
 {}You run engines:
   deltawire follow STORE LOCAL --notify sglang=http://HOST:PORT
-                                          fetch, patch, reload; for ever
+                                          fetch, patch, reload, continuously
   deltawire status STORE                  which engine serves which version
 You train:
   deltawire publish CHECKPOINT STORE      after each save
@@ -195,7 +194,6 @@ constexpr std::string_view kSeeItWork =
 )";
 
 int run_command_line(int argc, char** argv, const std::vector<AddVerb>& lab) {
-  register_ship_stores();
   Context context;
   Call call;
   Command app("deltawire keeps inference engines bit-identical to a trainer.", "deltawire");

@@ -124,7 +124,7 @@ void add_pull(Command& app, Context& context, Call* call) {
   Option* const dry_run = verb->add_flag("--dry-run", options->dry_run,
                                          "only show what would be fetched; LOCAL may be left out");
   add_version(verb, "--from", &options->from,
-              "with --dry-run: as if LOCAL held this version (default: what it holds)")
+              "with --dry-run: plan as if LOCAL held this version (default: what it holds)")
       ->needs(dry_run);
   add_replica_options(verb, context, &options->replica, LogLevel::kWarning);
 }

@@ -17,35 +17,28 @@ void add_notify_options(Command* verb, NotifyOptions* options) {
       ->type_name("KIND=URL")
       ->repeatable();
   verb->add_option("--exec", options->exec,
-                   "call a shell command at each new version; it finds DELTAWIRE_VERSION, "
-                   "_RUN, _PATH and _PHASE in its environment; may be repeated")
+                   "run a shell command for each new version, with DELTAWIRE_VERSION, _RUN, _PATH "
+                   "and _PHASE in its environment; may be repeated")
       ->type_name("COMMAND")
       ->repeatable();
-  add_call_limits(verb, "--notify", "an engine or of one command", &options->limits);
-}
-
-void add_call_limits(Command* verb, const std::string& prefix, const std::string& what,
-                     CallLimits* limits) {
-  add_seconds(verb, prefix + "-timeout", &limits->timeout_seconds,
-              fmt::format("limit of one call of {} (default {:g})", what, limits->timeout_seconds),
+  CallLimits* const limits = &options->limits;
+  add_seconds(verb, "--notify-timeout", &limits->timeout_seconds,
+              fmt::format("limit of one call of an engine or of one command (default {:g})",
+                          limits->timeout_seconds),
               0.001, 86400);
-  add_whole_number(verb, prefix + "-retries", &limits->retries,
-                   fmt::format("further attempts after no connection, no answer or a 5xx (default "
-                               "{})",
-                               limits->retries),
-                   0, 100);
-}
-
-EngineOptions engine_options(const CallLimits& limits) {
-  EngineOptions options;
-  options.limits = limits;
-  options.cancelled = was_interrupted;
-  if (const char* key = std::getenv("DELTAWIRE_ENGINE_API_KEY")) options.api_key = Secret(key);
-  return options;
+  add_whole_number(
+      verb, "--notify-retries", &limits->retries,
+      fmt::format("further attempts after no connection, no answer or status 5xx (default "
+                  "{})",
+                  limits->retries),
+      0, 100);
 }
 
 Result<Notifier> make_notifier(const NotifyOptions& options) {
-  const EngineOptions calls = engine_options(options.limits);
+  EngineOptions calls;
+  calls.limits = options.limits;
+  calls.cancelled = was_interrupted;
+  if (const char* key = std::getenv("DELTAWIRE_ENGINE_API_KEY")) calls.api_key = Secret(key);
   std::vector<std::string> specs = options.notify;
   for (const std::string& command : options.exec) specs.push_back("exec=" + command);
   Notifier notifier(was_interrupted);
@@ -97,11 +90,10 @@ std::string from_to(const PullReport& report) {
 
 Option* add_replica_options(Command* verb, Context& context, ReplicaVerbOptions* options,
                             LogLevel usual) {
-  verb->add_option("STORE", options->store, "s3://BUCKET/PREFIX, ship://HOST:PORT, or a folder")
+  verb->add_option("STORE", options->store, "s3://BUCKET/PREFIX, http://HOST:PORT, or a folder")
       ->required();
-  Option* const local =
-      verb->add_option("LOCAL", options->local,
-                       "the folder of the local checkpoint; it is made if it does not exist");
+  Option* const local = verb->add_option("LOCAL", options->local,
+                                         "the folder of the local checkpoint; created if missing");
   verb->add_flag("--copy-on-write", options->copy_on_write,
                  "a folder per version, LOCAL/v0000000012, and a link LOCAL/current, for engines "
                  "that map their files");
@@ -112,16 +104,15 @@ Option* add_replica_options(Command* verb, Context& context, ReplicaVerbOptions*
   verb->add_flag("--verify", options->how.verify_all,
                  "hash all tensors first, not only those that change");
   verb->add_option("--trust", options->how.accept.trust,
-                   "public keys; refuse versions that none of them has signed");
+                   "public keys; refuse versions that none of them signed");
   verb->add_option("--run", options->how.accept.run,
                    "the run's id; refuse a store that holds another run (default: any)");
   add_version(verb, "--at-least", &options->how.accept.at_least,
               "refuse versions below this one; follow waits for it");
   verb->add_option(
       "--name", options->how.name,
-      "what this replica is called in `status STORE` (default: host, path and an id of LOCAL)");
-  verb->add_flag("!--no-heartbeat", options->how.heartbeat,
-                 "leave no note in the store about which version this replica holds");
+      "name of this replica in `status STORE` (default: host, path and an id of LOCAL)");
+  verb->add_flag("!--no-heartbeat", options->how.heartbeat, "write no heartbeat to the store");
   add_notify_options(verb, &options->notify);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
@@ -220,7 +211,8 @@ void say_pull(const Context& context, const ReplicaVerbOptions& options,
         whole ? "nothing: the version is stored whole" : plural(report.num_changed, "element"),
         human_bytes(double(report.weights_bytes)));
     if (report.num_side_files != 0) {
-      context.print("beside    {} came anew or went", plural(report.num_side_files, "side file"));
+      context.print("files     {} added, changed or removed",
+                    plural(report.num_side_files, "side file"));
     }
     context.print("time      {}, of which files changed for {}", seconds(report.seconds),
                   seconds(report.patch_seconds));

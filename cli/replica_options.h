@@ -22,12 +22,6 @@ struct NotifyOptions {
 };
 
 void add_notify_options(Command* verb, NotifyOptions* options);
-// PREFIX-timeout and PREFIX-retries of calls of `what`; defaults are what `limits` has.
-void add_call_limits(Command* verb, const std::string& prefix, const std::string& what,
-                     CallLimits* limits);
-
-// With the engines' key from DELTAWIRE_ENGINE_API_KEY; an interrupt ends their calls.
-EngineOptions engine_options(const CallLimits& limits);
 // Without options: a notifier without engines.
 Result<Notifier> make_notifier(const NotifyOptions& options);
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
-#include <ctime>
 #include <map>
 
+#include "base/clock.h"
 #include "cli/options.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
@@ -38,22 +38,7 @@ struct Page {
   Status failure;          // the first
 };
 
-int64_t unix_now() { return int64_t(std::time(nullptr)); }
-
-std::string age_text(int64_t age) {
-  if (age < 120) return fmt::format("{} s ago", age);
-  if (age < 120 * 60) return fmt::format("{} min ago", age / 60);
-  if (age < 48 * 3600) return fmt::format("{} h ago", age / 3600);
-  return fmt::format("{} days ago", age / 86400);
-}
-
-int64_t age_of(int64_t then) { return std::max<int64_t>(0, unix_now() - then); }
-
-int64_t parse_utc(const std::string& text) {
-  std::tm parts{};
-  const char* end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return end == nullptr ? 0 : int64_t(::timegm(&parts));
-}
+int64_t age_of(int64_t then) { return std::max<int64_t>(0, unix_seconds() - then); }
 
 Json identity_json(const std::optional<Identity>& identity) {
   if (!identity) return nullptr;
@@ -109,58 +94,6 @@ Json show_unrecorded(Page* page, const std::string& place) {
   json["files"] = files;
   return json;
 }
-
-// Where a replica is, seen from its chain.
-struct Standing {
-  std::string_view word = "unknown";  // in JSON
-  std::string remark;                 // for people
-  std::optional<uint64_t> lag;        // none: what it holds is not on the way to the head
-  bool elsewhere = false;             // what it holds is not of this chain
-};
-
-class Standings {
- public:
-  Standings(const Chain& chain, std::optional<Identity> head)
-      : chain_(chain), head_(std::move(head)) {}
-
-  Result<Standing> of(const Heartbeat& beat) {
-    Standing standing;
-    if (!beat.held) return standing;
-    const Identity& held = *beat.held;
-    if (held.run != chain_.run()) {
-      return Standing{"other run", fmt::format("holds run {}", held.run.substr(0, 8)), {}, true};
-    }
-    if (!head_ || held.version > head_->version) {
-      return Standing{"ahead", "is ahead of the store's head", {}, false};
-    }
-    DW_ASSIGN_OR_RETURN(const std::string manifest, manifest_of(held.version));
-    if (!manifest.empty() && manifest != held.manifest) {
-      return Standing{"other history",
-                      fmt::format("holds another version {} than the store", held.version),
-                      {},
-                      true};
-    }
-    standing.lag = head_->version - held.version;
-    standing.word = *standing.lag == 0 ? "current" : "behind";
-    return standing;
-  }
-
- private:
-  // Empty: it is not there any more, or cannot be read.
-  Result<std::string> manifest_of(uint64_t version) {
-    if (version == head_->version) return head_->manifest;
-    const auto [at, is_new] = manifests_.emplace(version, "");
-    if (!is_new) return at->second;
-    const Result<VersionRecord> record = chain_.version(version);
-    if (!record.ok() && record.status().code() == Code::kUnavailable) return record.status();
-    if (record.ok()) at->second = record->identity().manifest;
-    return at->second;
-  }
-
-  const Chain& chain_;
-  const std::optional<Identity> head_;
-  std::map<uint64_t, std::string> manifests_;
-};
 
 std::string seen_text(const ListedHeartbeat& listed, const Standing& standing) {
   const Heartbeat& beat = *listed.heartbeat;
@@ -314,9 +247,9 @@ int watch(const Context& context, const StatusArguments& options) {
     if (was_interrupted()) break;
     if (first && !page.failure.ok()) return context.fail(page.failure);
     if (redraw) print_out("\033[H\033[2J");
-    context.print("{}{}", utc_text(unix_now()), redraw ? ", Ctrl-C ends" : "");
+    context.print("{}{}", utc_text(unix_seconds()), redraw ? ", Ctrl-C ends" : "");
     for (const std::string& line : page.lines) context.say(line);
-    Json json = {{"time", unix_now()}, {"status", page.all}};
+    Json json = {{"time", unix_seconds()}, {"status", page.all}};
     if (!page.failure.ok()) {
       context.say("error: " + escape_controls(page.failure.to_string()));
       json["error"] = page.failure.to_string();
@@ -376,13 +309,12 @@ void add_status(Command& app, Context& context, Call* call) {
       "Exit status 7: a live replica holds another run than its store, or another history.");
   auto* const options = set_call(verb, context, call, status);
   verb->add_option("PLACE", options->places, "folders of replicas, and stores")->required();
-  Option* const watch =
-      verb->add_flag("--watch", options->watch,
-                     "look again and again until Ctrl-C; with --json, one object per look");
-  add_seconds(verb, "--interval", &options->interval, "time between two looks (default 3)", 0.1,
+  Option* const watch = verb->add_flag("--watch", options->watch,
+                                       "refresh until Ctrl-C; with --json, one object per refresh");
+  add_seconds(verb, "--interval", &options->interval, "seconds between refreshes (default 3)", 0.1,
               86400);
   Option* const forget = verb->add_option("--forget", options->forget,
-                                          "remove the heartbeat of this replica, which is gone")
+                                          "remove the heartbeat of this replica, if it is gone")
                              ->type_name("NAME")
                              ->excludes(watch);
   verb->add_flag("--force", options->force, "with --forget: even if the replica is alive")

@@ -37,6 +37,13 @@ std::string percent(double share) {
 
 std::string seconds(double value) { return fmt::format("{:.{}f} s", value, value < 10 ? 2 : 1); }
 
+std::string age_text(int64_t seconds) {
+  if (seconds < 120) return fmt::format("{} s ago", seconds);
+  if (seconds < 120 * 60) return fmt::format("{} min ago", seconds / 60);
+  if (seconds < 48 * 3600) return fmt::format("{} h ago", seconds / 3600);
+  return fmt::format("{} days ago", seconds / 86400);
+}
+
 std::string utc_text(int64_t seconds_since_1970) {
   const std::time_t time = seconds_since_1970;
   std::tm parts{};

@@ -17,6 +17,7 @@ std::string human_count(uint64_t count);  // "12,345,678"
 std::string plural(uint64_t count, std::string_view noun);  // "1 file", "1,200 files"
 std::string percent(double share);                          // "1.204 %"
 std::string seconds(double value);                          // "0.21 s"
+std::string age_text(int64_t seconds);                      // "12 min ago"
 std::string utc_text(int64_t seconds_since_1970);           // "2026-08-05T14:03:00Z"
 
 // "100M", "1.7B", "64MiB", "512": decimal suffixes K M G B T, binary with "i"; a trailing "B" after

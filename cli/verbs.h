@@ -23,8 +23,8 @@ void add_inspect(Command& app, Context& context, Call* call);
 void add_publish(Command& app, Context& context, Call* call);
 void add_import(Command& app, Context& context, Call* call);
 void add_export(Command& app, Context& context, Call* call);
+void add_serve(Command& app, Context& context, Call* call);
 void add_mirror(Command& app, Context& context, Call* call);
-void add_anchor(Command& app, Context& context, Call* call);
 void add_compact(Command& app, Context& context, Call* call);
 void add_log(Command& app, Context& context, Call* call);
 void add_pin(Command& app, Context& context, Call* call);
@@ -33,6 +33,7 @@ void add_fsck(Command& app, Context& context, Call* call);
 void add_pull(Command& app, Context& context, Call* call);
 void add_follow(Command& app, Context& context, Call* call);
 void add_status(Command& app, Context& context, Call* call);
+void add_doctor(Command& app, Context& context, Call* call);
 void add_keygen(Command& app, Context& context, Call* call);
 
 // What main() does, from arguments to the exit status. `lab` are the verbs to try it out and

@@ -49,15 +49,15 @@ if(CMAKE_MATCH_1 VERSION_LESS 12.8)
   no_kernels("${DELTAWIRE_NVCC} is older than 12.8")
 endif()
 
-# CUDAARCHS=80 in the environment, or -DCMAKE_CUDA_ARCHITECTURES, is taken as it is. All are Ampere to
-# Blackwell, and for what comes later the newest as PTX: six times the work of one.
+# CUDAARCHS=80 in the environment, or -DCMAKE_CUDA_ARCHITECTURES, is taken as it is. All are Ampere, Hopper
+# and Blackwell, whose code also runs on later GPUs of their generation, and PTX for everything newer.
 if(NOT DEFINED CACHE{CMAKE_CUDA_ARCHITECTURES})
   if(DEFINED ENV{CUDAARCHS})
     set(CMAKE_CUDA_ARCHITECTURES $ENV{CUDAARCHS})
   elseif(own_architectures AND NOT mode STREQUAL ALL)
     set(CMAKE_CUDA_ARCHITECTURES ${own_architectures})
   else()
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90-real 100-real 120)
+    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 100)
   endif()
 endif()
 set(CMAKE_CUDA_COMPILER ${DELTAWIRE_NVCC} CACHE FILEPATH "NVIDIA's compiler")

@@ -1,20 +1,16 @@
 # Everything comes from Debian packages; docs/dependencies.md says why each is here.
+include(${CMAKE_CURRENT_LIST_DIR}/portable.cmake)
 find_package(Threads REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
 find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
-if(DELTAWIRE_CLI OR DELTAWIRE_TESTS)
-  pkg_check_modules(HTTPLIB REQUIRED cpp-httplib)
+pkg_check_modules(HTTPLIB cpp-httplib)
+if(NOT HTTPLIB_FOUND)
+  message(NOTICE "cpp-httplib not found (Debian: libcpp-httplib-dev): serve, --metrics-port and --listen will be unsupported")
 endif()
-# One source alone sees cpp-httplib: with its flags the precompiled headers cannot be used.
-function(deltawire_http_server target source)
-  set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${HTTPLIB_CFLAGS}"
-                              SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
-  target_link_libraries(${target} PRIVATE ${HTTPLIB_LINK_LIBRARIES})
-endfunction()
 set(DELTAWIRE_HAVE_S3 OFF)
 if(DELTAWIRE_S3)
   pkg_check_modules(CURL IMPORTED_TARGET libcurl>=7.87)
@@ -29,6 +25,7 @@ if(DELTAWIRE_S3)
 else()
   unset(CURL_FOUND CACHE)
 endif()
+set(CMAKE_FIND_LIBRARY_SUFFIXES .so .a)
 
 # BLAKE3 has no C library package in Debian 12: its C sources ship inside librust-blake3-dev.
 file(GLOB blake3_candidates /usr/share/cargo/registry/blake3-*/c/blake3.h)

@@ -4,6 +4,9 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/deltawire)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/deltawire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)
+install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/deltawire-follow@.service
+              ${PROJECT_SOURCE_DIR}/deploy/systemd/deltawire-serve@.service DESTINATION lib/systemd/system)
+install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/deltawire.conf DESTINATION lib/sysusers.d)
 install(TARGETS deltawire EXPORT deltawire ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT deltawire NAMESPACE deltawire:: FILE deltawire-targets.cmake DESTINATION ${package_dir})
 

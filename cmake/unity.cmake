@@ -1,5 +1,5 @@
 # Unity builds: the sources of a folder are compiled in a few large files, so that headers are read
-# once for many. CMAKE_UNITY_BUILD=ON asks for it; docs/testing.md says which trees do.
+# once for many. CMAKE_UNITY_BUILD=ON asks for it; docs/building.md says which trees do.
 
 # deltawire_unity(TARGET): groups of at most 60 neighbours, never across layers: what a layer must not see it
 # does not see. Of groups of 8 a compiler makes half as much again of the same templates. Whoever edits all day

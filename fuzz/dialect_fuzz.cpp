@@ -27,8 +27,6 @@ struct Files {
 constexpr Files kFiles[] = {
     {"slime", "weight_v000002/model.safetensors.index.json",
      "weight_v000002/model-00000-of-00001.safetensors"},
-    {"slime-gen1", "weight_v000002/rank0000_flush000000.safetensors",
-     "weight_v000002/rank0001_flush000000.safetensors"},
     {"trl", "deltas/step_000002.safetensors", "anchors/step_000001.safetensors"},
 };
 

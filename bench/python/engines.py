@@ -2,9 +2,10 @@
 
 usage: engines.py [--layers N] [--changed SHARE] [--local FOLDER] [--tp N] [--repeat N]
 
-Publishes versions of a model in Hugging Face's layout (36 layers are 8.19 B parameters, Qwen3-8B's shape), lets a replica of the
-host pull them, and a worker stage and write them into fused parameters (qkv, gate_up): whole, and as one of `--tp` ranks.
-Prints what is staged, and the parts of the pause: the swap, and the proof of all tensors.
+Publishes versions of a model in Hugging Face's layout (36 layers are 8.19 B parameters, Qwen3-8B's shape), and lets a worker stage
+and write them into fused parameters (qkv, gate_up): whole, and as one of `--tp` ranks. Prints where the time of a version goes:
+publish(), fetch, stage, the pause with its swap and its proof; and what a `TensorReplica` takes for the same. serving.py has the
+timeline of a real server.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-import deltawire as dw
 import torch
-from deltawire.engines.worker import Worker
-from deltawire.engines.proof import Pieces
-from deltawire.live import Proof
 from torch import nn
+
+import deltawire as dw
+from deltawire import _core
+from deltawire._internal.stores import store_handle
+from deltawire.engines.proof import Pieces
+from deltawire.engines.worker import Worker
+from deltawire.live import Proof
 
 HIDDEN, HEADS, KV_HEADS, HEAD, INNER, VOCAB = 4096, 32, 8, 128, 12288, 151936
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -121,70 +125,79 @@ class Sum:
         self.times.append(1e3 * seconds)
 
     def __str__(self) -> str:
-        return f"{min(self.times):8.2f} {statistics.median(self.times):8.2f} ms"
+        return f"{min(self.times):8.2f} {statistics.median(self.times):8.2f}"
 
 
-def numpy_seconds(worker: Worker, local: str) -> float:
-    """What `array[offsets] = values` takes for what is staged, on copies of the arrays."""
-    assert worker.version is not None and worker._staged is not None
-    lists, _ = worker._the_map.from_feed(local, worker.version, worker._staged.version, 0)
-    copies = [array.numpy().copy() for array, _, _ in lists]
-    began = time.perf_counter()
-    for array, (_, offsets, values) in zip(copies, lists, strict=True):
-        array[offsets] = values
-    return time.perf_counter() - began
-
-
-def measure(options: argparse.Namespace, local: Path) -> None:
+def measure(options: argparse.Namespace, folder: Path) -> None:
     tensors = tensors_of(options.layers, options.scale)
     total = sum(tensor.numel() for tensor in tensors.values())
-    publisher = dw.Publisher("memory:engines", tensors)
+    store, local = str(folder / "store"), str(folder / "local")
+    publisher = dw.Publisher(store, tensors)
     publisher.publish()
     models = {f"TP 1 of {total / 1e9:.2f} B": (0, 1), f"TP {options.tp}, rank 1": (1, options.tp)}
     ranks = {name: Rank(tensors, *place) for name, place in models.items()}
     for rank in ranks.values():
         rank.load_weights(tensors.items())
-    with dw.Replica("memory:engines", local, feed=True) as replica:
+    spool = _core.Spool(store_handle(store), Path(local), accept=dw.Accept())
+    parts: dict[tuple[str, str], Sum] = {}
+
+    def add(name: str, part: str, seconds: float) -> None:
+        parts.setdefault((name, part), Sum()).add(seconds)
+
+    with dw.Replica(store, local) as replica, dw.TensorReplica(store, {k: v.clone() for k, v in tensors.items()}) as plain:
+        spool.fetch_new(None, None)
         replica.pull()
-        workers = {name: Worker(rank, str(local), name=f"w{number}") for number, (name, rank) in enumerate(ranks.items())}
+        plain.pull()
+        workers = {name: Worker(rank, local, name=f"w{number}") for number, (name, rank) in enumerate(ranks.items())}
         for name, worker in workers.items():
             began = time.perf_counter()
             worker.attach()
             print(f"{name}: found and compared in {time.perf_counter() - began:.1f} s, {worker.report.parameters} parameters")
         pieces = {name: Pieces(worker._the_map) for name, worker in workers.items()}
-        parts: dict[tuple[str, str], Sum] = {}
-        for _ in range(options.repeat):
+        for version in range(options.repeat + 1):
             changed = change(tensors, options.changed)
+            began = time.perf_counter()
             publisher.publish()
-            replica.pull()
+            published = time.perf_counter()
+            spool.fetch_new(0, 0)
+            fetched = time.perf_counter()
+            plain.pull()
+            pulled = time.perf_counter()
+            if version == 0:  # a rank may need it, once, for tiles that its slice cuts
+                replica.pull()
+            else:
+                add("", "publish()", published - began)
+                add("", "fetch", fetched - published)
+                add("", "TensorReplica.pull()", pulled - fetched)
             for name, worker in workers.items():
                 began = time.perf_counter()
                 worker.stage()
-                parts.setdefault((name, "stage, while it serves"), Sum()).add(time.perf_counter() - began)
-                if DEVICE == "cpu":
-                    parts.setdefault((name, "numpy writes the same"), Sum()).add(numpy_seconds(worker, str(local)))
+                staged = time.perf_counter() - began
                 report = worker.report
-                staged = (report.staged_device_bytes, report.staged_host_bytes)
-                whole = worker._the_map is not None and worker is next(iter(workers.values()))
+                whole = worker is next(iter(workers.values()))
                 if DEVICE == "cuda":
                     torch.cuda.synchronize()
                 worker.update(verify="all" if whole else "off")
                 pause = worker.report.last_pause
                 assert pause is not None and pause["staged_before"]
-                parts.setdefault((name, "pause: swap"), Sum()).add(pause["swap"])
+                if version == 0:
+                    sizes = f"{report.staged_device_bytes / 1e6:.0f} MB device, {report.staged_host_bytes / 1e6:.0f} MB host"
+                    print(f"{name}: {pause['changed']:,} elements staged in {sizes}")
+                    continue
+                add(name, "stage, while it serves", staged)
+                add(name, "pause: swap", pause["swap"])
                 if whole:
-                    parts.setdefault((name, "pause: proof of all tensors"), Sum()).add(pause["proof"])
+                    add(name, "pause: proof of all tensors", pause["proof"])
+                    add(name, "fetch, stage and pause / TensorReplica.pull(), %",
+                        (fetched - published + staged + pause["total"]) / (pulled - fetched) / 10)
                 else:  # what one rank does for it; the sums of the others come over the group
                     began = time.perf_counter()
                     Proof()._core.add([piece for own in worker._the_map.plain for piece in pieces[name].of(own)], 0)
-                    parts.setdefault((name, "pause: its part of the proof"), Sum()).add(time.perf_counter() - began)
-                parts.setdefault((name, "pause: all"), Sum()).add(pause["total"])
-                print(
-                    f"{name}: {pause['changed']:,} elements staged in {staged[0] / 1e6:.0f} MB device, {staged[1] / 1e6:.0f} MB host"
-                )
+                    add(name, "pause: its part of the proof", time.perf_counter() - began)
+                add(name, "pause: all", pause["total"])
         print(f"{changed:,} of {total:,} changed ({100 * changed / total:.2f} %)")
         for (name, part), times in parts.items():
-            print(f"{name:28} {part:32} {times}")
+            print(f"{name:20} {part:50} {times}{'' if part.endswith('%') else ' ms'}")
 
 
 def main() -> None:
@@ -192,13 +205,13 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=36)
     parser.add_argument("--scale", type=int, default=1, help="divides every width: for a try on a small machine")
     parser.add_argument("--changed", type=float, default=0.012)
-    parser.add_argument("--local", type=Path, default=None, help="the host's folder; default: in /dev/shm")
+    parser.add_argument("--local", type=Path, default=None, help="for the store and the host's folder; default: in /dev/shm")
     parser.add_argument("--tp", type=int, default=4)
     parser.add_argument("--repeat", type=int, default=4)
     options = parser.parse_args()
     local = options.local or Path(tempfile.mkdtemp(prefix="deltawire-engines-", dir="/dev/shm"))
     try:
-        measure(options, local / "local")
+        measure(options, local)
     finally:
         if options.local is None:
             shutil.rmtree(local)

@@ -145,9 +145,9 @@ def main() -> int:
     )
     seed, seed_ms = timed(publisher.publish)
     replica = dw.TensorReplica(store, engine)
-    whole_ms = timed(replica.pull)[1]
+    whole, whole_ms = timed(replica.pull)
     publish, pull, prepare, pause, size, share = [], [], [], [], 0, 0.0
-    phases: dict[str, list[str]] = {}
+    phases = {"publish() of all": phases_of(seed), "pull() of all": phases_of(whole)}
     for number in range(options.rounds):
         before = trainer["w0000.weight"].clone()
         step(trainer, options.noise)

@@ -1,6 +1,6 @@
 """How much of a quantised checkpoint changes at a training step, and what a delta of it takes.
 
-usage: PYTHONPATH=build/python quantised.py CHECKPOINT... [--format NAME]... [--from BF16|F32]... [--hysteresis BAND] [--json]
+usage: PYTHONPATH=build/python quantised.py CHECKPOINT... [--format NAME]... [--from BF16|F32]... [--json]
 
 CHECKPOINTs are safetensors files of one run, step by step: `deltawire simulate --masters` (F32: quantised from what BF16 rounds
 them to, and as they are), or a recorded run in BF16. Matrices alone whose columns are a multiple of 128, all of them
@@ -8,7 +8,7 @@ quantised. For each format, over all steps: elements that changed (of packed for
 changed, and bits of delta (elements and scales together) per element that changed, for `tight` and `auto`. Beside
 them `bound`, the entropy of what a codec could know of each change alone: where it is, given the old code of four bits or the
 old exponent, with the chances of each tensor at each step; and the step, given the same, with the chances of the whole run. From BF16 only.
-Bytes are of a delta with `auto`, per step. With --hysteresis scales are kept while those that are needed are as near as that.
+Bytes are of a delta with `auto`, per step.
 """
 
 import argparse
@@ -131,14 +131,13 @@ class Counts:
         }
 
 
-def states(path, formats, origin, hysteresis, before):
+def states(path, formats, origin):
     tensors = matrices(path)
     if origin == "BF16":
         tensors = {name: tensor.bfloat16() for name, tensor in tensors.items()}
     coded = {"as it is": tensors}
     for format in formats:
-        previous = before and before[format]
-        coded[format] = dict(quantize(tensors, format, rounded=origin, hysteresis=hysteresis, previous=previous))
+        coded[format] = dict(quantize(tensors, format, rounded=origin))
     return coded
 
 
@@ -147,7 +146,6 @@ def main():
     parser.add_argument("checkpoints", nargs="+")
     parser.add_argument("--format", action="append", choices=[name for name in FORMATS if name != "gpt-oss-mxfp4"])
     parser.add_argument("--from", dest="origins", action="append", choices=["BF16", "F32"])
-    parser.add_argument("--hysteresis", type=float, default=0.0, metavar="BAND")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     formats = options.format or SHOWN
@@ -155,7 +153,7 @@ def main():
         counts = {name: Counts(origin, 8 if name.startswith("int8") else 4) for name in ["as it is", *formats]}
         before = None
         for path in options.checkpoints:
-            now = states(path, formats, origin, options.hysteresis, before)
+            now = states(path, formats, origin)
             for name in now if before is not None else ():
                 counts[name].add(before[name], now[name])
             before = now

@@ -38,26 +38,23 @@ inline void add_dialect(Command* verb, BridgeVerbOptions* options) {
   verb->add_option("DIALECT", options->dialect, known)->required();
 }
 
-// Returns --follow.
-inline Option* add_bridge_options(Command* verb, Context& context, BridgeVerbOptions* options) {
+inline void add_bridge_options(Command* verb, Context& context, BridgeVerbOptions* options) {
   Option* const one = add_version(verb, "--version", &options->version, "this version only");
   add_version(verb, "--from", &options->from, "from this version on")->excludes(one);
   add_version(verb, "--to", &options->to, "up to this version (default: the newest)")
       ->excludes(one);
   Option* const follow = verb->add_flag("--follow", options->follow,
-                                        "go on with every version that appears, until interrupted");
+                                        "keep running, for every new version, until interrupted");
   follow->excludes(one);
   add_seconds(verb, "--interval", &options->interval,
-              "with --follow: time between two looks, varied by up to a fifth (default 5)", 0.01,
-              86400)
+              "with --follow: polling interval, varied by up to a fifth (default 5)", 0.01, 86400)
       ->needs(follow);
   add_bytes(verb, "--memory", &options->memory_bytes,
-            "tensors beside the model are kept in memory up to this, else in a file of the work "
+            "memory for tensors of the version at hand; larger ones go to a file in the work "
             "folder (default: a quarter of the machine's memory)");
   add_log_options(verb, &options->log);
   add_threads(verb, context);
   add_store_options(verb, &options->store_options);
-  return follow;
 }
 
 }  // namespace deltawire::cli

@@ -13,103 +13,44 @@
 
 namespace deltawire::cli {
 
-namespace {
-
-constexpr const char* kShipGroup = "Ship";
-constexpr double kLookSeconds = 0.2;
-
-// In short turns, so that Ctrl-C is heard.
-Status wait_for_replicas(Shipper& shipper, unsigned count, double seconds) {
-  const double end = now_seconds() + seconds;
-  while (true) {
-    Status status = shipper.wait_for(count, kLookSeconds);
-    if (status.ok() || now_seconds() >= end) return status;
-    if (was_interrupted()) return cancelled("stopped on request");
+std::optional<HoldersReport> wait_for_holders(const PublishVerbOptions& options,
+                                              PublishReport* report) {
+  if (options.wait_for == 0) return {};
+  const Result<HoldersReport> held = [&]() -> Result<HoldersReport> {
+    DW_ASSIGN_OR_RETURN(const Chain chain, Chain::open(options.opened_store));
+    return chain.wait_until_held({.version = report->version,
+                                  .replicas = options.wait_for,
+                                  .timeout_seconds = options.wait_timeout,
+                                  .cancelled = was_interrupted});
+  }();
+  if (!held.ok()) {
+    report->warnings.push_back("which replicas hold the version is not known: " +
+                               held.status().to_string());
+    return {};
   }
-}
-
-}  // namespace
-
-void add_ship_options(Command* verb, ShipVerbOptions* options) {
-  auto* const ship =
-      verb->add_option("--ship", options->address,
-                       "HOST:PORT to listen on: versions also go straight to replicas that follow "
-                       "ship://HOST:PORT")
-          ->group(kShipGroup);
-  verb->add_option("--ship-secret-file", options->secret_file,
-                   "a file whose first line every replica must know; without it only this host "
-                   "may join")
-      ->group(kShipGroup)
-      ->needs(ship);
-  verb->add_flag("--ship-open", options->how.open_to_all,
-                 "without a secret: let everybody join who reaches the port")
-      ->group(kShipGroup)
-      ->needs(ship);
-  verb->add_option("--ship-host", options->how.host,
-                   "by which replicas reach this host (default: as in --ship)")
-      ->group(kShipGroup)
-      ->needs(ship);
-  add_bytes(verb, "--ship-buffer", &options->how.buffer_bytes,
-            "what goes at once; twice as much is held (default 512MiB)")
-      ->group(kShipGroup)
-      ->needs(ship);
-  add_seconds(verb, "--ship-timeout", &options->how.timeout_seconds,
-              "limit of a buffer, and of a replica to hold the version (default 60)", 0.1, 86400)
-      ->group(kShipGroup)
-      ->needs(ship);
-  add_whole_number(verb, "--ship-wait", &options->wait,
-                   "replicas that must follow before the first version", 0, 4096)
-      ->group(kShipGroup)
-      ->needs(ship);
-  add_whole_number(verb, "--ship-keep", &options->how.keep_versions,
-                   "collect garbage after each version: keep so many (default: all)", 0,
-                   9'999'999'999)
-      ->group(kShipGroup)
-      ->needs(ship);
-}
-
-Result<std::shared_ptr<Shipper>> open_shipper(const Context& context, std::shared_ptr<Store> store,
-                                              const ShipVerbOptions& options, const Keys& keys) {
-  ShipOptions how = options.how;
-  how.address = options.address;
-  how.keys = keys;
-  DW_ASSIGN_OR_RETURN(how.secret, read_ship_secret(options.secret_file));
-  DW_ASSIGN_OR_RETURN(std::shared_ptr<Shipper> shipper, Shipper::listen(std::move(store), how));
-  log_event(LogLevel::kInfo, "ship.listening", {{"address", shipper->address()}});
-  static_cast<void>(context);
-  if (options.wait != 0) {
-    DW_RETURN_IF_ERROR(wait_for_replicas(*shipper, options.wait, options.wait_seconds));
+  if (held->complete) return *held;
+  report->warnings.push_back(fmt::format("version {}: {} after {}, expected {}", report->version,
+                                         one_line(*held), seconds(held->seconds),
+                                         options.wait_for));
+  for (const Holder& one : held->replicas) {
+    if (one.missing.empty()) continue;
+    report->warnings.push_back(fmt::format("replica {}: {}", one.name, one.missing));
   }
-  return shipper;
+  return *held;
 }
 
-ShipReport settle_ship(Shipper& shipper, PublishReport* report) {
-  ShipReport shipped = shipper.settle();
-  report->warnings.insert(report->warnings.end(), shipped.warnings.begin(), shipped.warnings.end());
-  return shipped;
-}
-
-Json to_json(const ShipReport& report) {
-  Json json = {{"version", nullptr},        {"carrier", report.carrier},
-               {"epoch", report.epoch},     {"bytes", report.bytes},
-               {"replicas", Json::array()}, {"phases", phases_json(report.phases)}};
-  if (report.version) json["version"] = *report.version;
-  for (const Shipped& one : report.replicas) {
-    Json entry = {{"name", one.name},   {"from", one.from},   {"rank", nullptr},
-                  {"version", nullptr}, {"bytes", one.bytes}, {"seconds", one.seconds},
-                  {"error", one.error}};
-    if (one.rank) entry["rank"] = *one.rank;
-    if (one.version) entry["version"] = *one.version;
-    json["replicas"].push_back(std::move(entry));
+Json to_json(const HoldersReport& report) {
+  Json replicas = Json::array();
+  for (const Holder& one : report.replicas) {
+    replicas.push_back(
+        {{"name", one.name}, {"version", or_null(version_of(one.held))}, {"missing", one.missing}});
   }
-  return json;
+  return {{"complete", report.complete}, {"seconds", report.seconds}, {"replicas", replicas}};
 }
 
-std::string one_line(const ShipReport& report) {
-  const auto held = std::count_if(report.replicas.begin(), report.replicas.end(),
-                                  [](const Shipped& one) { return one.error.empty(); });
-  return fmt::format("held by {} of {}, {} sent", held, plural(report.replicas.size(), "replica"),
-                     human_bytes(double(report.bytes)));
+std::string one_line(const HoldersReport& report) {
+  return fmt::format("held by {} of {}", report.num_holding,
+                     plural(report.replicas.size(), "replica"));
 }
 
 namespace fs = std::filesystem;
@@ -166,20 +107,9 @@ std::filesystem::path PublishVerbOptions::snapshot_of(const std::string& run) co
   return place.per_run ? place.folder / run : place.folder;
 }
 
-// Replicas stay while a publisher is opened anew.
-Result<Publisher> open_publisher(const Context& context, PublishVerbOptions* options) {
-  std::shared_ptr<Store> store;
-  if (!options->shipper) {
-    DW_ASSIGN_OR_RETURN(store, open_store(options->store, options->store_options));
-  }
-  if (!options->ship.address.empty()) {
-    if (!options->shipper) {
-      DW_ASSIGN_OR_RETURN(options->shipper, open_shipper(context, std::move(store), options->ship,
-                                                         options->publish.keys));
-    }
-    store = options->shipper->store();
-  }
-  return Publisher::open(std::move(store), options->publish);
+Result<Publisher> open_publisher(PublishVerbOptions* options) {
+  DW_ASSIGN_OR_RETURN(options->opened_store, open_store(options->store, options->store_options));
+  return Publisher::open(options->opened_store, options->publish);
 }
 
 namespace {
@@ -195,21 +125,21 @@ int publish(const Context& context, PublishVerbOptions& options) {
   start_log(options.log);
   if (const Status status = options.check_order(); !status.ok()) return context.fail(status);
   if (options.watch) return watch(context, options);
-  std::optional<ShipReport> shipped;
+  std::optional<HoldersReport> held;
   const Result<PublishReport> report = [&]() -> Result<PublishReport> {
     ProgressBar bar(context, "publish");
     options.publish.progress = bar.callback();
-    DW_ASSIGN_OR_RETURN(Publisher publisher, open_publisher(context, &options));
+    DW_ASSIGN_OR_RETURN(Publisher publisher, open_publisher(&options));
     DW_ASSIGN_OR_RETURN(PublishReport made, publisher.publish_checkpoint(options.checkpoint));
-    if (options.shipper) shipped = settle_ship(*options.shipper, &made);
+    held = wait_for_holders(options, &made);
     return made;
   }();
   if (!report.ok()) return context.fail(explain(report.status()));
   Json json = to_json(*report);
-  if (shipped) json["ship"] = to_json(*shipped);
+  if (held) json["holders"] = to_json(*held);
   context.emit(json);
   say_report(context, *report);
-  if (shipped) context.say("ship      " + one_line(*shipped));
+  if (held) context.print("holders   {}", one_line(*held));
   return context.succeed();
 }
 
@@ -222,12 +152,11 @@ void add_publish(Command& app, Context& context, Call* call) {
                 "  deltawire publish step-200/ s3://bucket/run7 --endpoint https://s3.example\n"
                 "  deltawire publish step-300/ /mnt/run7 --anchor-every 50 --codec tight --json\n"
                 "  deltawire publish --watch ckpts/ /mnt/run7    every checkpoint that appears\n"
-                "  deltawire publish --watch ckpts/ /mnt/run7 --ship 10.0.0.1:7000\n"
                 "With --watch and --json, one object per version.");
   auto* const options = set_call(verb, context, call, publish);
   PublishOptions& publish_options = options->publish;
   verb->add_option("CKPT", options->checkpoint,
-                   "a .safetensors file or a folder; with --watch the folder they appear in")
+                   "a .safetensors file or a folder; with --watch the folder in which they appear")
       ->required();
   verb->add_option("STORE", options->store, "a folder, s3://BUCKET/PREFIX or file:///PATH")
       ->required();
@@ -235,32 +164,34 @@ void add_publish(Command& app, Context& context, Call* call) {
   add_choice(verb, "--mode", &options->mode,
              "delta (default), or full: every version whole, without a snapshot",
              {"delta", "full"});
-  add_bytes(verb, "--part-size", &publish_options.part_bytes, "of one part (default 64MiB)");
+  add_bytes(verb, "--part-size", &publish_options.part_bytes,
+            "maximum size of a part (default 64MiB)");
   add_bytes(verb, "--memory-limit", &publish_options.limits.memory_bytes,
             "memory for publishing, without the snapshot; 32MiB or more (default 2GiB)");
   verb->add_option("--snapshot", options->snapshot,
                    "folder that keeps the last published state (default: "
                    "~/.cache/deltawire/snapshots/RUN)");
   verb->add_flag("--schema-change", publish_options.schema_change,
-                 "tensors may come, go or change shape or dtype: otherwise such a checkpoint is "
-                 "refused, as another model");
+                 "allow tensors to be added, removed or changed in shape or dtype; without it such "
+                 "a checkpoint is refused");
   verb->add_flag("--accept-loss", publish_options.accept_loss,
-                 "the store lost versions, or holds others under their numbers: go on from its "
-                 "newest version, with a whole one");
-  verb->add_flag("--new-run", publish_options.new_run,
-                 "begin a new run, though the snapshot is of a run that the store does not have");
+                 "continue although the store lost versions, or has others under their numbers: a "
+                 "whole version onto its newest");
+  verb->add_flag(
+      "--new-run", publish_options.new_run,
+      "begin a new run even if the snapshot belongs to a run that the store does not have");
   auto* every = add_whole_number(verb, "--anchor-every", &options->anchors.every,
                                  "also store every N-th version whole", 0, 9'999'999'999);
   auto* by_bytes =
       verb->add_flag("--anchor-by-bytes,!--no-anchor-by-bytes", options->anchors.by_bytes,
                      "also store a version whole when the deltas since the last anchor are larger "
                      "than one (default)");
-  verb->add_flag("--no-anchors", options->no_anchors, "never store a version whole beside the seed")
+  verb->add_flag("--no-anchors", options->no_anchors, "store no version whole except the seed")
       ->excludes(every)
       ->excludes(by_bytes);
   add_key_options(verb, &publish_options.keys);
   verb->add_option("--hook-before-commit", publish_options.hook_before_commit.command,
-                   "shell command to call when all parts are uploaded; if it does not exit with 0, "
+                   "shell command to run when all parts are uploaded; unless it exits with 0, "
                    "nothing is committed (DELTAWIRE_VERSION, _STORE, _RUN)");
   add_seconds(verb, "--hook-timeout", &publish_options.hook_before_commit.timeout_seconds,
               "limit of the hook (default 600)", 0.001, 86400);
@@ -273,17 +204,22 @@ void add_publish(Command& app, Context& context, Call* call) {
   auto* watching = verb->add_flag("--watch", options->watch,
                                   "publish every complete checkpoint that appears in the folder "
                                   "CKPT, in order, until interrupted");
-  add_seconds(
-      verb, "--settle", &options->settle,
-      "with --watch: a checkpoint counts as complete after so long without a change (default 2)", 0,
-      86400)
+  add_seconds(verb, "--settle", &options->settle,
+              "with --watch: a checkpoint is complete after this long without a change (default 2)",
+              0, 86400)
       ->needs(watching);
-  add_seconds(verb, "--interval", &options->interval,
-              "with --watch: look at least this often (default 1)", 0.01, 86400)
+  add_seconds(verb, "--interval", &options->interval, "with --watch: polling interval (default 1)",
+              0.01, 86400)
       ->needs(watching);
-  verb->add_flag("--once", options->once, "with --watch: publish what is there and end")
+  verb->add_flag("--once", options->once, "with --watch: publish what exists and end")
       ->needs(watching);
-  add_ship_options(verb, &options->ship);
+  auto* const waiting = add_whole_number(
+      verb, "--wait-for", &options->wait_for,
+      "after each version, wait until this many replicas hold it; warnings name those that do not",
+      1, 1'000'000);
+  add_seconds(verb, "--wait-timeout", &options->wait_timeout,
+              "with --wait-for: time limit (default 60)", 0, 86400)
+      ->needs(waiting);
   add_metrics_options(verb, &options->metrics)->needs(watching);
   add_log_options(verb, &options->log);
   add_threads(verb, context);

@@ -1,4 +1,4 @@
-// What `publish` is told, with and without --watch and --ship, and what it says of a version.
+// What `publish` is told, with and without --watch, and what it says of a version.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,27 +9,10 @@
 #include "cli/command.h"
 #include "cli/context.h"
 #include "cli/options.h"
+#include "deltawire/chain.h"
 #include "deltawire/publisher.h"
-#include "ship/ship.h"
 
 namespace deltawire::cli {
-
-struct ShipVerbOptions {
-  std::string address;  // empty: nothing is shipped
-  std::string secret_file;
-  unsigned wait = 0;  // replicas, before the first version
-  double wait_seconds = 600;
-  ShipOptions how;
-};
-
-void add_ship_options(Command* verb, ShipVerbOptions* options);
-// Listens, and waits for the replicas that are to be there.
-Result<std::shared_ptr<Shipper>> open_shipper(const Context& context, std::shared_ptr<Store> store,
-                                              const ShipVerbOptions& options, const Keys& keys);
-// What became of the newest version; its warnings are added to the publisher's.
-ShipReport settle_ship(Shipper& shipper, PublishReport* report);
-Json to_json(const ShipReport& report);
-std::string one_line(const ShipReport& report);
 
 struct PublishVerbOptions {
   std::string checkpoint, store, snapshot;
@@ -43,8 +26,9 @@ struct PublishVerbOptions {
   bool watch = false, once = false;
   double settle = 2, interval = 1;
   MetricsOptions metrics;
-  ShipVerbOptions ship;
-  std::shared_ptr<Shipper> shipper;  // once there is one
+  uint64_t wait_for = 0;  // replicas, after each version
+  double wait_timeout = 60;
+  std::shared_ptr<Store> opened_store;  // by open_publisher()
 
   // What is left to do after parsing.
   Status complete(const Context& context);
@@ -54,7 +38,14 @@ struct PublishVerbOptions {
   std::filesystem::path snapshot_of(const std::string& run) const;
 };
 
-Result<Publisher> open_publisher(const Context& context, PublishVerbOptions* options);
+Result<Publisher> open_publisher(PublishVerbOptions* options);
+
+// What --wait-for asks for; none without it, or where the store fails. Adds a warning for each
+// replica that does not hold the version in time: the version is committed all the same.
+std::optional<HoldersReport> wait_for_holders(const PublishVerbOptions& options,
+                                              PublishReport* report);
+Json to_json(const HoldersReport& report);
+std::string one_line(const HoldersReport& report);
 
 // Publishes every checkpoint that appears in a folder, until it is told to stop.
 int watch(const Context& context, PublishVerbOptions& options);

@@ -62,7 +62,7 @@ class Watcher {
     ProgressBar bar(context_, "publish");
     progress_ = bar.callback();
     if (!publisher_) {
-      DW_ASSIGN_OR_RETURN(Publisher opened, open_publisher(context_, &options_));
+      DW_ASSIGN_OR_RETURN(Publisher opened, open_publisher(&options_));
       publisher_.emplace(std::move(opened));
       if (!publisher_->run().empty()) DW_RETURN_IF_ERROR(remember_by_run());
     }
@@ -73,16 +73,16 @@ class Watcher {
     }
     for (const std::filesystem::path& checkpoint : ready) {
       DW_ASSIGN_OR_RETURN(PublishReport report, publisher_->publish_checkpoint(checkpoint));
-      std::optional<ShipReport> shipped;
-      if (options_.shipper) shipped = settle_ship(*options_.shipper, &report);
       options_.publish.accept_loss = false;  // what is lost from now on is another loss
       record_publish(report);
-      if (shipped) record_ship(*shipped);
+      if (!remembers_) DW_RETURN_IF_ERROR(remember_by_run());
+      DW_RETURN_IF_ERROR(folder_.remember(checkpoint));
+      const auto held = wait_for_holders(options_, &report);
       Json json = with_path(report, checkpoint);
-      if (shipped) json["ship"] = to_json(*shipped);
+      if (held) json["holders"] = to_json(*held);
       context_.emit(json);
       context_.say(checkpoint.filename().string() + "  " + one_line(report) +
-                   (shipped ? "; " + one_line(*shipped) : ""));
+                   (held ? "; " + one_line(*held) : ""));
       flush_out();
       for (const std::string& warning : report.warnings) {
         log_event(LogLevel::kWarning, "publish.warning", {{"warning", warning}});
@@ -93,8 +93,6 @@ class Watcher {
       if (report.dense_float32) {
         log_event(LogLevel::kWarning, "publish.hint", {{"hint", std::string(kFloat32Hint)}});
       }
-      if (!remembers_) DW_RETURN_IF_ERROR(remember_by_run());
-      DW_RETURN_IF_ERROR(folder_.remember(checkpoint));
       if (was_interrupted()) break;
     }
     progress_ = nullptr;

@@ -5,9 +5,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "deltawire/keys.h"
@@ -89,8 +92,9 @@ struct Heartbeat {
   uint64_t pid = 0;
   std::optional<Identity> held = {};     // none: nothing yet
   std::optional<Identity> serving = {};  // what its engine was last told to load, and took
-  int64_t seen = 0;                      // when this was written, seconds since 1970
-  uint64_t interval_seconds = 0;         // the next one follows within that time
+  std::optional<uint64_t> pause_microseconds = {};  // how long that took its engine's requests
+  int64_t seen = 0;                                 // when this was written, seconds since 1970
+  uint64_t interval_seconds = 0;                    // the next one follows within that time
   std::optional<Lease> lease = {};
   std::string error = {};  // why its last pull failed; empty: it did not
 
@@ -106,6 +110,28 @@ struct ListedHeartbeat {
 
   // Not heard of for three times its own interval: its process has ended, or cannot write any more.
   bool is_gone() const;
+};
+
+// A replica that is heard of, and whether it holds a version.
+struct Holder {
+  std::string name;
+  std::optional<Identity> held;
+  std::string missing;  // why it does not hold the version; empty: it does, or one after it
+};
+
+struct HoldersGoal {
+  std::optional<uint64_t> version;   // none: the head
+  std::optional<uint64_t> replicas;  // so many hold it; none: all that are heard of
+  double timeout_seconds = 60;
+  std::function<bool()> cancelled = {};  // asked several times a second
+};
+
+struct HoldersReport {
+  Identity version;
+  std::vector<Holder> replicas;  // sorted by their objects' names
+  uint64_t num_holding = 0;      // of them
+  bool complete = false;         // false: the time was over
+  double seconds = 0;
 };
 
 // ---- what is kept of it
@@ -147,8 +173,8 @@ struct GcReport {
   uint64_t num_deleted = 0, deleted_bytes = 0;  // objects whose grace period was over
   uint64_t num_waiting = 0;                     // objects of all `waiting`
   uint64_t num_forgotten = 0;                   // heartbeats a month old, removed
-  uint64_t num_temporaries = 0;    // files that killed writers left, a day old, removed
-  std::vector<std::string> notes;  // unusual findings, for people
+  uint64_t num_temporaries = 0;                 // files left by killed writers, a day old, removed
+  std::vector<std::string> notes;               // unusual findings, for people
 };
 
 // What fsck_chain() of deltawire/maintain.h has found.
@@ -226,6 +252,9 @@ class Chain {
   // What replicas have left about themselves. Hints: whoever may write to the store can write one.
   // Ages are by the store's clock; by this machine's where the store cannot be asked for its time.
   Result<std::vector<ListedHeartbeat>> replicas() const;
+  // Waits until replicas have written into the store that they hold a version. Asks the store again
+  // and again, at most twice a second once it has taken longer. NotFound: there is no such version.
+  Result<HoldersReport> wait_until_held(const HoldersGoal& goal = {}) const;
   // Removes what a replica that is gone has left; `name` is the replica's, or that of the object
   // under replicas/. How many were removed: several may share a name. NotFound when there is none,
   // Conflict when none is gone, unless `force`: then live ones are removed too, and come back when
@@ -244,6 +273,33 @@ class Chain {
 
  private:
   std::shared_ptr<const Impl> impl_;
+};
+
+// Where a replica is, seen from its chain.
+struct Standing {
+  // "current", "behind", "ahead", "other run", "other history"; "unknown": it holds nothing
+  std::string_view word = "unknown";
+  std::string remark;           // for people
+  std::optional<uint64_t> lag;  // none: what it holds is not on the way to the head
+  bool elsewhere = false;       // what it holds is not of this chain
+};
+
+// Reads the manifest of each version that replicas hold once. One thread.
+class Standings {
+ public:
+  Standings(const Chain& chain, std::optional<Identity> head)
+      : chain_(chain), head_(std::move(head)) {}
+
+  void set_head(const Identity& head) { head_ = head; }
+  // Unavailable: a manifest could not be read now.
+  Result<Standing> of(const Heartbeat& beat);
+
+ private:
+  Result<std::string> manifest_of(uint64_t version);
+
+  Chain chain_;
+  std::optional<Identity> head_;
+  std::map<uint64_t, std::string> manifests_;  // empty: not there any more, or unreadable
 };
 
 }  // namespace deltawire

@@ -32,7 +32,7 @@ struct CompactOptions {
   std::vector<uint64_t> spans = {4, 16, 64};  // merged deltas begin and end at multiples of these
   uint64_t from = 0;
   std::optional<uint64_t> upto;  // none: the head
-  std::string codec = "auto";    // where weights are at hand
+  std::string codec = "auto";
   uint64_t part_bytes = uint64_t{64} << 20;
   uint64_t memory_limit = uint64_t{2} << 30;
   WorkOptions work;
@@ -43,7 +43,6 @@ struct MergedDelta {
   uint64_t bytes = 0;           // of it
   uint64_t separate_bytes = 0;  // of the versions that it spans
   bool written = false;
-  bool alone = false;   // from the deltas alone: no state was needed
   std::string skipped;  // why it was not made
   double seconds = 0;
 };
@@ -57,11 +56,6 @@ struct CompactReport {
 
 // Shorter spans first: they make the way for the longer ones. What was made before a failure stays.
 Result<CompactReport> compact_chain(const Chain& chain, const CompactOptions& options);
-
-// One merged delta, between any two versions; `options.spans` are not looked at. Not made, and says
-// so, when there is one already.
-Result<MergedDelta> merge_versions(const Chain& chain, uint64_t base, uint64_t version,
-                                   const CompactOptions& options);
 
 // ---- anchors
 

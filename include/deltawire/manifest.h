@@ -36,12 +36,6 @@ inline std::optional<uint64_t> version_of(const std::optional<Identity>& identit
   return identity ? std::optional(identity->version) : std::nullopt;
 }
 
-// Whether who holds `held` is at `wanted` or past it: the same state, or a later one of that run.
-inline bool reaches(const Identity& held, const Identity& wanted) {
-  return held.run == wanted.run &&
-         (held.version > wanted.version || held.manifest == wanted.manifest);
-}
-
 // An object that a record vouches for.
 struct PartRef {
   std::string name;  // of the object in the store

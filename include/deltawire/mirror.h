@@ -78,7 +78,7 @@ class Mirror {
   // Copies the next version. When there is none, a merged delta or an anchor that the mirror does
   // not have; a version that comes meanwhile is copied first. None: the mirror has everything.
   Result<std::optional<Mirrored>> next();
-  // Reads every object that records of the mirror name. What is damaged or gone is copied again;
+  // Reads every object that records of the mirror name. What is damaged or missing is copied again;
   // NotFound or Corruption when the source does not have it any more either.
   Result<MirrorRepair> repair();
 

@@ -36,7 +36,7 @@ using SnapshotPlace = std::variant<SnapshotInMemory, SnapshotInFolder>;
 // ---- which versions are stored whole
 
 // The seed, and beside their deltas: every so many versions (0: never), and, if by_bytes, when the
-// deltas since the last anchor have grown larger than it. Ranks leave that to `deltawire anchor`.
+// deltas since the last anchor have grown larger than it. Ranks leave that to `compact --anchor`.
 struct Anchors {
   uint64_t every = 0;
   bool by_bytes = true;

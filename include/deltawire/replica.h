@@ -37,9 +37,6 @@ struct ReplicaOptions {
   // False: patched files reach the disk when the system writes them, after state.json perhaps. For
   // copies that are checked by digest before they are used, such as a publisher's snapshot.
   bool sync_files = true;
-  // Keep what patches the files for engine workers of this host too, which patch live weights with
-  // it: live/feed.h.
-  bool feed = false;
   bool heartbeat = true;  // leave LOCAL's version in the store, as far as that can be written
   std::string name;       // of this replica; empty: host, path and an id of LOCAL
   Progress progress;
@@ -112,9 +109,9 @@ class Replica {
   // the checkpoint, which is not touched. Engines may go on serving.
   Result<PullReport> prepare(const PullGoal& goal = {});
   // While there is nothing to prepare: decodes what a publisher has sent so far of the version
-  // after the one that is held (ship/ship.h), from the files as they are, so that prepare()
-  // has less to do. Nothing of it can be seen, and what is never committed is dropped. Returns how
-  // many tensors there were; 0 with stores that are not sent anything.
+  // after the one that is held, from the files as they are, so that prepare() has less to do.
+  // Nothing of it can be seen, and what is never committed is dropped. Returns how many tensors
+  // there were; 0 with stores that are not sent anything.
   uint64_t prepare_ahead();
   // Patches the checkpoint with what prepare() left: the only part that needs a pause. Readers see
   // the new version when it returns; the disk may not have all of it yet, and state.json says
@@ -128,8 +125,9 @@ class Replica {
   // All three.
   Result<PullReport> pull(const PullGoal& goal = {});
 
-  // Notes in state.json and heartbeat what an engine serves.
-  Status set_serving(const std::optional<Identity>& serving);
+  // Notes in state.json and heartbeat what an engine serves, and how long it paused for that.
+  Status set_serving(const std::optional<Identity>& serving,
+                     std::optional<double> pause_seconds = {});
 
   struct Impl;  // defined inside the library only
   Impl& impl() noexcept { return *impl_; }

@@ -49,7 +49,7 @@ class [[nodiscard]] Status {
 };
 
 // What to do about a failure, for people: "free space on that disk, then repeat". Empty when the
-// message says it. docs/operations.md says more.
+// message says it. docs/reference.md says more.
 std::string next_step(const Status& status);
 
 // Prints the status and aborts.

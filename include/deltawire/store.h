@@ -14,8 +14,6 @@
 
 namespace deltawire {
 
-class StoreMetrics;
-
 // Names are relative paths of [A-Za-z0-9._-] and '/': at most 512 bytes, no empty component, none
 // that begins with a dot or has more than 255 bytes. InvalidArgument otherwise: nothing ever leaves
 // the store's prefix. A name is not also a folder of other names.
@@ -121,24 +119,25 @@ struct StoreOptions {
   // Of ~/.aws, for two stores with different keys; empty: what AWS's tools would use.
   std::string profile;
   bool virtual_host = false;  // bucket.host/key instead of host/bucket/key
-  std::string ca_file;        // extra trusted certificates, PEM
+  // S3 and https://.
+  std::string ca_file;  // extra trusted certificates, PEM
   unsigned connections = 16;
   uint64_t multipart_bytes = uint64_t{16} << 20;  // pieces of up- and downloads
   double call_timeout_seconds = 60;               // of one attempt; again for each 64 MiB moved
-  // ship://HOST:PORT only.
-  std::string secret_file;  // holds the secret that is shared with the publisher
-  std::string behind;       // a store with the same chain, for what the publisher did not send
+  // http:// and https://.
+  std::string secret_file;  // its first line is the bearer token
+  std::string secret;       // the same itself; not both
+  std::string client_cert;  // for https://: certificate and private key, PEM
   // All stores.
   unsigned retries = 6;  // on Unavailable, with capped exponential back-off and jitter; 0: none
   uint64_t max_bytes_per_second = 0;  // 0: no limit
-  // Put around the store itself, inside retries, limits and counts; null: nothing.
+  // Put around the store itself, inside retries and limits; null: nothing.
   std::function<Result<std::shared_ptr<Store>>(std::shared_ptr<Store>)> wrap;
-  std::shared_ptr<StoreMetrics> metrics;  // counts what is done (store_metrics.h); null: nothing
 };
 
-// "s3://bucket/prefix" (Unsupported in a build without S3), "file:///path", "memory:NAME" (shared
-// inside the process), a scheme that was registered (ship/ship.h) or a path. A folder that
-// does not exist is created when something is put.
+// "s3://bucket/prefix" (Unsupported in a build without S3), "http://host:port" of a server of a
+// chain (or several, with commas), "file:///path", "memory:NAME" (shared inside the process), or a
+// path. A folder that does not exist is created when something is put.
 Result<std::shared_ptr<Store>> open_store(const std::string& url, const StoreOptions& options);
 // False: open_store() takes it for the path of a folder.
 bool is_store_url(std::string_view place);

@@ -65,9 +65,7 @@ struct TensorSpec {
 };
 
 // Whatever their names.
-inline bool same_form(const TensorSpec& a, const TensorSpec& b) {
-  return a.dtype == b.dtype && a.shape == b.shape;
-}
+bool same_form(const auto& a, const auto& b) { return a.dtype == b.dtype && a.shape == b.shape; }
 
 // A tensor whose bytes live elsewhere: in a mapped file, in a trainer's memory.
 struct TensorView : TensorSpec {

@@ -4,6 +4,6 @@
 
 namespace deltawire {
 
-std::string_view version() noexcept;  // "0.1.0"
+std::string_view version() noexcept;  // "0.2.0"
 
 }  // namespace deltawire

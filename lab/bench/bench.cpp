@@ -8,12 +8,6 @@
 
 namespace deltawire::cli {
 
-#ifndef DELTAWIRE_HAVE_CUDA
-Status bench_cuda(const Context&, const BenchOptions&) {
-  return unsupported("this deltawire was built without CUDA");
-}
-#endif
-
 namespace {
 
 struct BenchCase {
@@ -24,7 +18,6 @@ struct BenchCase {
 const BenchCase kCases[] = {
     {"codecs", "sizes and speeds, also of peers' formats", bench_codecs},
     {"chain", "publish to replica, also over a slow link", bench_chain},
-    {"cuda", "the GPU path against the GPU's own bounds", bench_cuda},
 };
 
 constexpr char kExamples[] =
@@ -32,9 +25,7 @@ constexpr char kExamples[] =
     "  deltawire bench codecs --quick           40 MB: a first impression\n"
     "  deltawire bench codecs OLD NEW           checkpoints of your own\n"
     "  deltawire bench codecs --codec tight slime deltawire -j 8\n"
-    "  deltawire bench chain --no-s3 --rate 12.5 --delay 120\n"
-    "  deltawire bench cuda --model 1.7b --json\n"
-    "  deltawire bench cuda OLD NEW --copies 100";
+    "  deltawire bench chain --rate 12.5 --delay 120";
 
 // An option, and the cases that take it.
 struct CaseOption {
@@ -71,8 +62,7 @@ std::vector<CaseOption> add_options(Command* verb, BenchOptions* to) {
   quick->excludes(params);
   auto* repeat = add_whole_number(verb, "--repeat", &to->repeat,
                                   "rounds, of which the best counts (default 3)", 1, 1000);
-  auto* folder =
-      verb->add_option("--folder", to->folder, "where to work (default: as TMPDIR says)");
+  auto* folder = verb->add_option("--folder", to->folder, "work folder (default: TMPDIR)");
   auto* codecs = verb->add_option("--codec", to->codecs, "only these rows");
   codecs->type_name("NAME");
   auto* sizes = verb->add_flag("--sizes", to->sizes, "bytes only: no timing");
@@ -81,22 +71,15 @@ std::vector<CaseOption> add_options(Command* verb, BenchOptions* to) {
   auto* delay = verb->add_option("--delay", to->round_trip_milliseconds,
                                  "of the link, round trip in ms (default 50)");
   delay->not_negative();
-  auto* no_s3 = verb->add_flag("!--no-s3", to->s3, "do not start a Ceph RADOS Gateway");
-  auto* model = add_choice(verb, "--model", &to->model, "8b, 1.7b or moe: its tensors (default 8b)",
-                           {"8b", "1.7b", "moe"});
-  model->excludes(old_path);
-  auto* copies = add_whole_number(verb, "--copies", &to->copies,
-                                  "of each tensor of OLD and NEW (default 1)", 1, 1'000'000);
-  copies->needs(old_path);
+  auto* store = verb->add_option("--store", to->store, "one more place, such as s3://bucket/bench");
+  auto* endpoint =
+      verb->add_option("--store-endpoint", to->endpoint, "of --store: https://HOST:PORT");
+  endpoint->needs(store);
 
   const std::vector<std::pair<std::vector<Option*>, std::vector<std::string>>> taken = {
-      {{old_path}, {"codecs", "cuda"}},
-      {{params, quick, seed}, {"codecs", "chain"}},
-      {{density, repeat}, {"codecs", "chain", "cuda"}},
-      {{folder}, {"chain"}},
-      {{codecs, sizes}, {"codecs"}},
-      {{rate, delay, no_s3}, {"chain"}},
-      {{model, copies}, {"cuda"}}};
+      {{params, quick, density, seed, repeat}, {"codecs", "chain"}},
+      {{old_path, codecs, sizes}, {"codecs"}},
+      {{folder, rate, delay, store, endpoint}, {"chain"}}};
   std::vector<CaseOption> all;
   for (const auto& [options, cases] : taken) {
     for (Option* option : options) {
@@ -111,8 +94,8 @@ std::vector<CaseOption> add_options(Command* verb, BenchOptions* to) {
 }  // namespace
 
 void add_bench(Command& app, Context& context, Call* call) {
-  Command* verb = make_verb(app, context, "bench",
-                            "Measure codecs, chains and GPUs on this machine", kExamples);
+  Command* verb =
+      make_verb(app, context, "bench", "Measure codecs and chains on this machine", kExamples);
   auto options = std::make_shared<BenchOptions>();
   auto name = std::make_shared<std::string>(kCases[0].name);
   std::vector<std::string> names;

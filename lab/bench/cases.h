@@ -20,10 +20,7 @@ struct BenchOptions {
   bool sizes = false;               // no timing
   // chain
   double rate_megabytes = 100, round_trip_milliseconds = 50;
-  bool s3 = true;
-  // cuda
-  std::string model = "8b";
-  uint64_t copies = 1;  // of each tensor of the checkpoints
+  std::string store, endpoint;  // one more place
 };
 
 // Every codec and what peers do: sizes, speeds, the bound.
@@ -31,7 +28,5 @@ Status bench_codecs(const Context& context, const BenchOptions& options);
 // From publish() to the replica that holds the version, over several stores; against slime's
 // pipeline and a full copy.
 Status bench_chain(const Context& context, const BenchOptions& options);
-// The GPU path against the bounds of the machine. Unsupported in builds without CUDA.
-Status bench_cuda(const Context& context, const BenchOptions& options);
 
 }  // namespace deltawire::cli

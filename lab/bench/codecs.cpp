@@ -272,8 +272,8 @@ Status bench_codecs(const Context& context, const BenchOptions& options) {
       "\nBytes are payloads, without names and headers. Speeds are GB/s of weights, the "
       "best\nround. "
       "Every result was compared with the new weights. trl-v1: int32 positions and values.\n"
-      "slime-gen1: u16 or u32 gaps and values. slime: XOR, zstd level 1 and xxh3-128 of each\n"
-      "tensor. deltawire: tight and sum128 of each tensor. Peers are written here in C++, with\n"
+      "slime: XOR, zstd level 1 and xxh3-128 of each tensor. deltawire: tight and sum128 of each\n"
+      "tensor. Peers are written here in C++, with "
       "buffers that are kept and one thread for each tensor: without the cost of their Python.");
   context.emit(report);
   return {};

@@ -100,43 +100,11 @@ void for_each_change(const BenchTensor& tensor, const Body& body) {
   compare(i, n);
 }
 
-// Positions and values as both peers find them: ascending, into the thread's scratch.
-template <class Element>
-struct FoundChanges {
-  const int32_t* positions;
-  const Element* values;
-  size_t count = 0;
-
-  FoundChanges(const BenchTensor& tensor, Scratch* scratch) {
-    const size_t n = tensor.after.size() / sizeof(Element);
-    auto* to_positions = reinterpret_cast<int32_t*>(scratch->buffer(0, n * sizeof(int32_t)));
-    auto* to_values = reinterpret_cast<Element*>(scratch->buffer(1, n * sizeof(Element)));
-    for_each_change<Element>(tensor, [&](size_t position, Element value) {
-      to_positions[count] = int32_t(position);
-      to_values[count++] = value;
-    });
-    positions = to_positions;
-    values = to_values;
-  }
-};
-
 Status check_int32_positions(const BenchTensor& tensor) {
   if (tensor.after.size() / tensor.layout.width <= size_t{std::numeric_limits<int32_t>::max()}) {
     return {};
   }
   return unsupported("its positions are int32");
-}
-
-// Calls body(found) if there are changes, and says in `wire` whether there are.
-template <class Body>
-Status with_changes(const BenchTensor& tensor, Worker worker, Wire* wire, const Body& body) {
-  DW_RETURN_IF_ERROR(check_int32_positions(tensor));
-  with_element(tensor.layout.width, [&]<class Element>(Element) {
-    const FoundChanges<Element> found(tensor, worker.scratch);
-    wire->changed = found.count != 0;
-    if (wire->changed) body(found);
-  });
-  return {};
 }
 
 void append(const void* data, size_t size, uint8_t** out) {
@@ -150,13 +118,23 @@ class TrlPipeline final : public Pipeline {
   TrlPipeline() : Pipeline("trl-v1", true) {}
 
   Status publish(const BenchTensor& tensor, Worker worker, Wire* wire) const override {
-    return with_changes(tensor, worker, wire,
-                        [&]<class Element>(const FoundChanges<Element>& found) {
-                          wire->payload.resize(found.count * (sizeof(int32_t) + sizeof(Element)));
-                          uint8_t* out = wire->payload.data();
-                          append(found.positions, found.count * sizeof(int32_t), &out);
-                          append(found.values, found.count * sizeof(Element), &out);
-                        });
+    DW_RETURN_IF_ERROR(check_int32_positions(tensor));
+    with_element(tensor.layout.width, [&]<class Element>(Element) {
+      const size_t n = tensor.after.size() / sizeof(Element);
+      auto* positions = reinterpret_cast<int32_t*>(worker.scratch->buffer(0, n * sizeof(int32_t)));
+      auto* values = reinterpret_cast<Element*>(worker.scratch->buffer(1, n * sizeof(Element)));
+      size_t count = 0;
+      for_each_change<Element>(tensor, [&](size_t position, Element value) {
+        positions[count] = int32_t(position);
+        values[count++] = value;
+      });
+      wire->changed = count != 0;
+      wire->payload.resize(count * (sizeof(int32_t) + sizeof(Element)));
+      uint8_t* out = wire->payload.data();
+      append(positions, count * sizeof(int32_t), &out);
+      append(values, count * sizeof(Element), &out);
+    });
+    return {};
   }
 
   Status apply(const BenchTensor& tensor, const Wire& wire, Worker) const override {
@@ -171,65 +149,6 @@ class TrlPipeline final : public Pipeline {
       }
     });
     return {};
-  }
-};
-
-// slime generation 1, `deltas`: gaps, u16 unless one of the tensor's does not fit, then values.
-// Here the first byte says which; its own files say so in their metadata. Without its XOR checksum.
-class SlimeGapsPipeline final : public Pipeline {
- public:
-  SlimeGapsPipeline() : Pipeline("slime-gen1", true) {}
-
-  Status publish(const BenchTensor& tensor, Worker worker, Wire* wire) const override {
-    return with_changes(
-        tensor, worker, wire, [&]<class Element>(const FoundChanges<Element>& found) {
-          int32_t widest = found.positions[0];
-          for (size_t i = 1; i < found.count; ++i) {
-            widest = std::max(widest, found.positions[i] - found.positions[i - 1] - 1);
-          }
-          if (widest <= std::numeric_limits<uint16_t>::max()) {
-            write<uint16_t>(found, wire);
-          } else {
-            write<uint32_t>(found, wire);
-          }
-        });
-  }
-
-  Status apply(const BenchTensor& tensor, const Wire& wire, Worker) const override {
-    with_element(tensor.layout.width, [&]<class Element>(Element) {
-      if (wire.payload[0] == sizeof(uint16_t)) {
-        patch<uint16_t, Element>(wire, tensor.work.data());
-      } else {
-        patch<uint32_t, Element>(wire, tensor.work.data());
-      }
-    });
-    return {};
-  }
-
- private:
-  template <class Gap, class Element>
-  static void write(const FoundChanges<Element>& found, Wire* wire) {
-    wire->payload.resize(1 + found.count * (sizeof(Gap) + sizeof(Element)));
-    wire->payload[0] = sizeof(Gap);
-    uint8_t* out = wire->payload.data() + 1;
-    int32_t last = -1;
-    for (size_t i = 0; i < found.count; ++i, out += sizeof(Gap)) {
-      store_le(out, Gap(found.positions[i] - last - 1));
-      last = found.positions[i];
-    }
-    append(found.values, found.count * sizeof(Element), &out);
-  }
-
-  template <class Gap, class Element>
-  static void patch(const Wire& wire, uint8_t* data) {
-    const size_t count = (wire.payload.size() - 1) / (sizeof(Gap) + sizeof(Element));
-    const uint8_t* gaps = wire.payload.data() + 1;
-    const uint8_t* values = gaps + count * sizeof(Gap);
-    size_t at = 0;
-    for (size_t i = 0; i < count; ++i, ++at) {
-      at += load_le<Gap>(gaps + i * sizeof(Gap));
-      std::memcpy(data + at * sizeof(Element), values + i * sizeof(Element), sizeof(Element));
-    }
   }
 };
 
@@ -309,7 +228,6 @@ Pipelines all_pipelines() {
     all.push_back(std::make_unique<CodecPipeline>(std::string(codec->name()), codec));
   }
   all.push_back(std::make_unique<TrlPipeline>());
-  all.push_back(std::make_unique<SlimeGapsPipeline>());
   all.push_back(std::make_unique<SlimePipeline>());
   all.push_back(std::make_unique<DigestedTightPipeline>());
   return all;

@@ -75,7 +75,7 @@ class Pipeline {
 
 using Pipelines = std::vector<std::unique_ptr<const Pipeline>>;
 
-// `auto` and every codec, without digests; what TRL and both generations of slime do; and what
+// `auto` and every codec, without digests; what TRL and slime do; and what
 // compares with the last one: `tight` with a digest of each new tensor, checked by apply.
 Pipelines all_pipelines();
 

@@ -42,7 +42,6 @@ std::string cpu_name() {
 }  // namespace
 
 Cell text_cell(const std::string& text) { return {text, text}; }
-Cell count_cell(uint64_t count) { return {count, human_count(count)}; }
 Cell bytes_cell(uint64_t bytes) { return {bytes, human_bytes(double(bytes))}; }
 Cell rate_cell(double bytes_per_second) {
   return {bytes_per_second, fmt::format("{:.2f}", bytes_per_second / 1e9)};
@@ -50,7 +49,6 @@ Cell rate_cell(double bytes_per_second) {
 Cell seconds_cell(std::optional<double> value) {
   return value ? Cell{*value, seconds(*value)} : Cell{};
 }
-Cell milliseconds_cell(double value) { return {value, fmt::format("{:.3f}", value)}; }
 Cell ratio_cell(double a, double b) {
   return b == 0 ? Cell{{}, "-"} : Cell{a / b, fmt::format("{:.3f}", a / b)};
 }

@@ -19,11 +19,9 @@ struct Cell {
 };
 
 Cell text_cell(const std::string& text);
-Cell count_cell(uint64_t count);                   // 12,345
 Cell bytes_cell(uint64_t bytes);                   // 1.21 GB
 Cell rate_cell(double bytes_per_second);           // in GB/s
 Cell seconds_cell(std::optional<double> seconds);  // 0.21 s
-Cell milliseconds_cell(double milliseconds);       // 1.234
 Cell ratio_cell(double a, double b);               // a / b; "-" where b is zero
 
 class BenchTable {

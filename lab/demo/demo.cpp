@@ -2,7 +2,6 @@
 // killed in the middle of a patch, one that comes late; and the proof that all hold the same bits.
 #include <fmt/format.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,11 +10,13 @@
 #include <optional>
 #include <thread>
 
+#include "base/folder.h"
 #include "base/json.h"
 #include "cli/options.h"
 #include "cli/table.h"
 #include "deltawire/delta.h"
 #include "deltawire/replica.h"
+#include "lab/demo/live.h"
 #include "lab/demo/process.h"
 #include "lab/verbs.h"
 
@@ -26,49 +27,14 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 struct DemoArguments {
-  std::string params = "50M";
+  std::string params;
   unsigned steps = 12;
-  bool s3 = false;
+  bool page = false;
+  std::string listen = "127.0.0.1:8410";
   std::string keep;  // a folder to work in, and to leave as it is
 };
 
 constexpr double kPatience = 120;  // seconds that any wait may take
-
-// A folder that goes away again unless it is to be kept.
-class WorkFolder {
- public:
-  static Result<WorkFolder> make(const std::string& keep) {
-    WorkFolder folder;
-    std::error_code error;
-    if (!keep.empty()) {
-      folder.path_ = fs::absolute(keep);
-      folder.keep_ = true;
-      if (fs::exists(folder.path_) && !fs::is_empty(folder.path_, error)) {
-        return invalid_argument(keep + ": is not empty");
-      }
-      fs::create_directories(folder.path_, error);
-    } else {
-      std::string name = (fs::temp_directory_path() / "deltawire-demo.XXXXXX").string();
-      if (::mkdtemp(name.data()) == nullptr) return io_error(name + ": cannot make folder");
-      folder.path_ = name;
-    }
-    if (error) return io_error(folder.path_.string() + ": " + error.message());
-    return folder;
-  }
-  ~WorkFolder() {
-    std::error_code ignored;
-    if (!keep_ && !path_.empty()) fs::remove_all(path_, ignored);
-  }
-  WorkFolder(WorkFolder&& other) noexcept
-      : path_(std::exchange(other.path_, {})), keep_(other.keep_) {}
-  WorkFolder& operator=(WorkFolder&&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  WorkFolder() = default;
-  fs::path path_;
-  bool keep_ = false;
-};
 
 struct Published {
   uint64_t version = 0, bytes = 0;
@@ -81,7 +47,23 @@ class Demo {
       : context_(context), options_(options), work_(std::move(work)), start_(now_seconds()) {}
 
   Status run() {
-    DW_RETURN_IF_ERROR(open_store());
+    DW_RETURN_IF_ERROR(main_job());
+    if (!options_.page) {
+      context_.say("to watch a chain and its replicas on a page: deltawire demo --page");
+      return {};
+    }
+    DW_ASSIGN_OR_RETURN(auto store, deltawire::open_store(store_, {}));
+    return run_live(context_,
+                    {.store = store_,
+                     .work = work_,
+                     .num_checkpoints = options_.steps + 1,
+                     .address = options_.listen},
+                    std::move(store));
+  }
+
+ private:
+  Status main_job() {
+    announce("the store is a folder: " + store_);
     DW_RETURN_IF_ERROR(simulate());
     DW_RETURN_IF_ERROR(train());
     DW_RETURN_IF_ERROR(compact());
@@ -90,7 +72,6 @@ class Demo {
     return compare();
   }
 
- private:
   void announce(const std::string& line) const {
     context_.say(fmt::format("{:6.1f} s  {}", now_seconds() - start_, line));
   }
@@ -105,25 +86,9 @@ class Demo {
     if (json.is_discarded()) return internal_error(args.front() + ": did not print JSON: " + text);
     return json;
   }
-  std::vector<std::string> with_store(std::vector<std::string> args) const {
-    if (gateway_) args.insert(args.end(), {"--endpoint", gateway_->endpoint()});
-    return args;
-  }
   fs::path replica(const std::string& name) const { return work_ / ("replica-" + name); }
   fs::path checkpoint(unsigned step) const {
     return work_ / "train" / fmt::format("v{}.safetensors", step);
-  }
-
-  Status open_store() {
-    if (!options_.s3) {
-      store_ = (work_ / "store").string();
-      announce("the store is a folder: " + store_);
-      return {};
-    }
-    DW_ASSIGN_OR_RETURN(gateway_, Gateway::start(work_ / "rgw"));
-    store_ = "s3://" + gateway_->bucket() + "/run";
-    announce("the store is a bucket of a Ceph RADOS Gateway at " + gateway_->endpoint());
-    return {};
   }
 
   Status simulate() {
@@ -137,8 +102,8 @@ class Demo {
 
   Status publish(unsigned step) {
     DW_ASSIGN_OR_RETURN(const Json json,
-                        deltawire_json(with_store({"publish", checkpoint(step).string(), store_,
-                                                   "--snapshot", (work_ / "snapshot").string()})));
+                        deltawire_json({"publish", checkpoint(step).string(), store_, "--snapshot",
+                                        (work_ / "snapshot").string()}));
     published_.push_back({json.at("version"), json.at("bytes"), json.at("seconds")});
     announce(fmt::format("trainer    published version {}: {} in {}", published_.back().version,
                          human_bytes(double(published_.back().bytes)),
@@ -147,11 +112,10 @@ class Demo {
   }
 
   Result<Process> follow(const std::string& name) const {
-    return Process::start(
-        own_program(),
-        with_store({"follow", store_, replica(name).string(), "--interval", "0.2", "--name",
-                    "replica-" + name, "--until", std::to_string(options_.steps)}),
-        work_ / ("replica-" + name + ".log"));
+    return Process::start(own_program(),
+                          {"follow", store_, replica(name).string(), "--interval", "0.2", "--name",
+                           "replica-" + name, "--until", std::to_string(options_.steps)},
+                          work_ / ("replica-" + name + ".log"));
   }
 
   // Polls until `done` says so; a state file that is being replaced reads as "not yet".
@@ -226,9 +190,8 @@ class Demo {
 
   // What a chain that is looked after has for those who come late.
   Status compact() {
-    DW_ASSIGN_OR_RETURN(
-        const Json json,
-        deltawire_json(with_store({"compact", store_, "--span", std::to_string(options_.steps)})));
+    DW_ASSIGN_OR_RETURN(const Json json, deltawire_json({"compact", store_, "--span",
+                                                         std::to_string(options_.steps)}));
     for (const Json& merged : json.at("merged")) {
       if (!merged.at("written").get<bool>()) continue;
       announce(fmt::format("chain      {} deltas merged into one: {} instead of {}", options_.steps,
@@ -239,9 +202,8 @@ class Demo {
   }
 
   Status join_late() {
-    DW_ASSIGN_OR_RETURN(
-        const Json json,
-        deltawire_json(with_store({"pull", store_, replica("c").string(), "--name", "replica-c"})));
+    DW_ASSIGN_OR_RETURN(const Json json, deltawire_json({"pull", store_, replica("c").string(),
+                                                         "--name", "replica-c"}));
     late_bytes_ = json.at("bytes");
     announce(fmt::format(
         "replica c  came late and caught up to version {} by the cheapest path: {}, {}",
@@ -266,7 +228,7 @@ class Demo {
     const fs::path before = checkpoint(options_.steps - 1), after = checkpoint(options_.steps);
     DW_ASSIGN_OR_RETURN(const Json bench,
                         deltawire_json({"bench", "codecs", before.string(), after.string(),
-                                        "--sizes", "--codec", "trl-v1", "slime-gen1", "slime"}));
+                                        "--sizes", "--codec", "trl-v1", "slime"}));
     uint64_t sent = 0;
     for (size_t i = 1; i < published_.size(); ++i) sent += published_[i].bytes;
     const double full = double(fs::file_size(after)) * options_.steps;
@@ -302,16 +264,29 @@ class Demo {
   const DemoArguments& options_;
   const fs::path work_;
   const double start_;
-  std::string store_;
-  std::optional<Gateway> gateway_;
+  const std::string store_ = (work_ / "store").string();
   std::vector<Published> published_;
   uint64_t late_bytes_ = 0;
 };
 
-int demo(const Context& context, const DemoArguments& options) {
-  Result<WorkFolder> work = WorkFolder::make(options.keep);
-  if (!work.ok()) return context.fail(work.status());
-  const Status status = Demo(context, options, work->path()).run();
+Status run_demo(const Context& context, const DemoArguments& options) {
+  if (options.keep.empty()) {
+    DW_ASSIGN_OR_RETURN(const WorkFolder work, WorkFolder::make({}));
+    return Demo(context, options, work.path()).run();
+  }
+  const fs::path work = fs::absolute(options.keep);
+  std::error_code ignored;
+  if (fs::exists(work) && !fs::is_empty(work, ignored)) {
+    return invalid_argument(options.keep + ": is not empty");
+  }
+  DW_RETURN_IF_ERROR(make_folder(work));
+  return Demo(context, options, work).run();
+}
+
+int demo(const Context& context, DemoArguments options) {
+  // Replicas by the dozen want smaller ones.
+  if (options.params.empty()) options.params = options.page ? "5M" : "50M";
+  const Status status = run_demo(context, options);
   return status.ok() ? context.succeed() : context.fail(status);
 }
 
@@ -320,15 +295,20 @@ int demo(const Context& context, const DemoArguments& options) {
 void add_demo(Command& app, Context& context, Call* call) {
   Command* verb = make_verb(
       app, context, "demo", "The main job in a minute: a trainer, three replicas, a crash",
-      "  deltawire demo                    a store in a folder\n"
-      "  deltawire demo --s3               a Ceph RADOS Gateway that it starts\n"
+      "  deltawire demo\n"
+      "  deltawire demo --page             continue, with a page to watch, until Ctrl-C\n"
       "  deltawire demo --keep demo/       leave everything there to look at");
   auto options = std::make_shared<DemoArguments>();
-  verb->add_option("--params", options->params, "parameters of the simulated model (default 50M)");
+  verb->add_option("--params", options->params,
+                   "parameters of the simulated model (default 50M; with --page 5M)");
   add_whole_number(verb, "--steps", &options->steps, "training steps to publish (default 12)", 2,
                    1000);
-  verb->add_flag("--s3", options->s3, "over S3; needs Debian's ceph-mon, ceph-osd and radosgw");
-  verb->add_option("--keep", options->keep, "work in this folder, and leave it there");
+  Option* const page = verb->add_flag(
+      "--page", options->page,
+      "then continue to train with a fleet of replicas, and serve a page that shows it");
+  verb->add_option("--listen", options->listen, "with --page: its address (default 127.0.0.1:8410)")
+      ->needs(page);
+  verb->add_option("--keep", options->keep, "work in this folder, and keep it");
   verb->callback([&context, call, options] {
     *call = [&context, options] { return demo(context, *options); };
   });

@@ -13,12 +13,10 @@ void bind_bridge(nanobind::module_& module);
 void bind_mirror(nanobind::module_& module);
 void bind_exchange(nanobind::module_& module);
 void bind_proof(nanobind::module_& module);
-void bind_feed(nanobind::module_& module);
+void bind_spool(nanobind::module_& module);
 void bind_computed(nanobind::module_& module);
-void bind_carriers(nanobind::module_& module);
-void bind_hub(nanobind::module_& module);
-void bind_ship(nanobind::module_& module);
-void bind_shards(nanobind::module_& module);
+void bind_serve(nanobind::module_& module);
+void bind_broadcast(nanobind::module_& module);
 void bind_logging(nanobind::module_& module);
 
 }  // namespace deltawire::python

@@ -56,7 +56,7 @@ void open_importer(ImporterHandle* self, const std::string& dialect, const Store
   ImportOptions options;
   options.dialect = dialect;
   DW_OPTIONS(options, given, base, source_moved, source_may_be_empty, missing_is_unchanged,
-             settle_seconds, memory_bytes);
+             memory_bytes);
   take_range(given, &options.range);
   options.publish = to_publish_options(rare);
   options.publish.snapshot = SnapshotInFolder{work, per_run};

@@ -1,13 +1,9 @@
-// Memory of a Python object (bytes, a memoryview, an array), used where it is, and vectors as
-// arrays of numpy, without a copy. With the GIL.
+// Memory of a Python object (bytes, a memoryview, an array), used where it is. With the GIL.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
-#include <nanobind/ndarray.h>
-#include <memory>
 #include <span>
-#include <vector>
 
 namespace deltawire::python {
 
@@ -32,16 +28,5 @@ class Buffer {
  private:
   Py_buffer view_;
 };
-
-// An array of numpy that owns the vector.
-template <class T>
-nb::object to_array(std::vector<T> values) {
-  auto kept = std::make_unique<std::vector<T>>(std::move(values));
-  T* const data = kept->data();
-  const size_t size = kept->size();
-  nb::capsule owner(kept.release(),
-                    [](void* vector) noexcept { delete static_cast<std::vector<T>*>(vector); });
-  return nb::cast(nb::ndarray<nb::numpy, T>(data, {size}, owner));
-}
 
 }  // namespace deltawire::python

@@ -79,7 +79,7 @@ class Owned {
     if (getpid() == process_) return;
     throw StatusError(
         invalid_argument(std::string(what_) + " was made by process " + std::to_string(process_) +
-                         " and cannot be used in a child that it forked: make one there"));
+                         " and cannot be used in a forked child process: create one there"));
   }
 
   void close() {
@@ -98,7 +98,7 @@ class Owned {
     explicit Turn(Owned* owned) : owned_(*owned) {
       if (owned_.caller_ == std::this_thread::get_id()) {
         throw StatusError(invalid_argument(std::string(owned_.what_) +
-                                           " is at work: its own callbacks cannot call it"));
+                                           " is busy: its own callbacks cannot call it"));
       }
       owned_.mutex_.lock();
       owned_.caller_ = std::this_thread::get_id();

@@ -8,6 +8,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <tuple>
@@ -19,6 +20,7 @@
 #include "options.h"
 #include "reports.h"
 #include "stores.h"
+#include "watcher.h"
 
 namespace deltawire::python {
 namespace {
@@ -62,6 +64,29 @@ Status prove(const Chain& chain, uint64_t version, const Proof& proof) {
   return proof.check(schema, record.manifest);
 }
 
+// A copy of the chain waits: other threads may use this one.
+Report wait_until_held(ChainHandle& self, std::optional<uint64_t> version,
+                       std::optional<uint64_t> replicas, double timeout) {
+  const Chain chain =
+      unwrap(self.call([](const WatchedChain& own) -> Result<Chain> { return own.chain; }));
+  std::atomic<bool> stop{false};
+  const HoldersGoal goal{version, replicas, timeout, [&] { return stop.load(); }};
+  const HoldersReport report =
+      unwrap(interruptible([&] { return chain.wait_until_held(goal); }, [&] { stop = true; }));
+  nb::list holders;
+  for (const Holder& one : report.replicas) {
+    Report holder;
+    DW_FIELDS(holder, one, name, missing);
+    holder["held"] = to_tuple(one.held);
+    holders.append(holder);
+  }
+  Report out;
+  DW_FIELDS(out, report, num_holding, complete, seconds);
+  out["version"] = to_tuple(report.version);
+  out["replicas"] = holders;
+  return out;
+}
+
 // body(chain, args...) -> Status or Result: a method of the chain, or a function.
 template <class Body, class... Args>
 auto call(ChainHandle& self, const Body& body, Args&... args) {
@@ -86,13 +111,16 @@ void bind_reading(nb::class_<ChainHandle>& type) {
       .def("changes", method_of(&changes_of), nb::arg("version"))
       .def("prove", method_of(&prove), nb::arg("version"), nb::arg("proof"))
       .def("plan", method_of(&Chain::plan), nb::arg("from_version").none(), nb::arg("to").none())
-      .def("replicas", [](ChainHandle& self) {
-        nb::list out;
-        for (const ListedHeartbeat& listed : call(self, &Chain::replicas)) {
-          out.append(to_python(listed));
-        }
-        return out;
-      });
+      .def("replicas",
+           [](ChainHandle& self) {
+             nb::list out;
+             for (const ListedHeartbeat& listed : call(self, &Chain::replicas)) {
+               out.append(to_python(listed));
+             }
+             return out;
+           })
+      .def("wait_until_held", &wait_until_held, nb::arg("version").none(),
+           nb::arg("replicas").none(), nb::arg("timeout"));
 }
 
 void bind_keeping(nb::class_<ChainHandle>& type) {

@@ -37,7 +37,8 @@ class PythonComputed final : public Body {
         const nb::object given = make_();
         const auto& tensor = nb::cast<const Tensor&>(given);
         if (tensor.memory != memory_ || tensor.bytes.size() != size_) {
-          return invalid_argument(place_ + ": was computed in another form than was announced");
+          return invalid_argument(
+              place_ + ": the computed tensor does not match the announced dtype, shape or memory");
         }
         const Bytes bytes = Bytes(tensor.bytes).subspan(offset, out.size());
         return without_gil([&] { return copy_out(bytes, out); });
@@ -111,13 +112,13 @@ WideFloat kind_of(const Tensor& weights, bool round) {
     if (weights.dtype == DType::kF32) return round ? WideFloat::kF32AsBf16 : WideFloat::kF32;
   }
   throw StatusError(invalid_argument("tensor " + quote(weights.name) +
-                                     ": FP8 blocks are of matrices in BF16 or F32"));
+                                     ": FP8 blocks need a matrix in BF16 or F32"));
 }
 
 void find_scales(Fp8Blocks* self, const Tensor& weights, uint64_t block_rows,
                  uint64_t block_columns, bool power_of_two, bool round, unsigned threads) {
   if (block_rows == 0 || block_columns == 0) {
-    throw StatusError(invalid_argument("a block has rows and columns"));
+    throw StatusError(invalid_argument("a block needs at least one row and one column"));
   }
   if (weights.memory != Memory::kHost) {
     throw StatusError(invalid_argument("tensor " + quote(weights.name) + ": is on a GPU"));
@@ -202,8 +203,9 @@ Tensor fp8_on_gpu(const Tensor& weights, const Tensor& scales, std::string name,
   if (weights.memory != Memory::kCuda || scales.memory != Memory::kCuda || !scales.writable ||
       scales.dtype != DType::kF32 || block_rows == 0 || block_columns == 0 ||
       scales.bytes.size() != matrix.rows_of_blocks() * matrix.columns_of_blocks() * sizeof(float)) {
-    throw StatusError(invalid_argument("tensor " + quote(weights.name) +
-                                       ": weights and the scales of its blocks are on a GPU"));
+    throw StatusError(
+        invalid_argument("tensor " + quote(weights.name) +
+                         ": the weights and the scales of their blocks must be on a GPU"));
   }
   Tensor tensor = computed_tensor(std::move(name), DType::kF8_E4M3, {matrix.rows, matrix.columns},
                                   shape, offset);

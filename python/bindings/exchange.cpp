@@ -1,7 +1,13 @@
 #include "live/exchange.h"
+#include "live/margins.h"
+#include "live/spool.h"
+#include "live/stage.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -73,7 +79,7 @@ ExchangeList list_of(const Tensor& array, std::span<const uint32_t> offsets, con
                      size_t number) {
   const unsigned width = unsigned(std::max<uint64_t>(dtype_bits(array.dtype), 8) / 8);
   const std::string place = item_name(number);
-  if (!array.writable) throw StatusError(invalid_argument(place + ": its array cannot be written"));
+  if (!array.writable) throw StatusError(invalid_argument(place + ": the array is read-only"));
   if (values.memory != Memory::kHost) {
     throw StatusError(invalid_argument(place + ": its values must be in host memory"));
   }
@@ -88,6 +94,10 @@ ExchangeList list_of(const Tensor& array, std::span<const uint32_t> offsets, con
 // Keeps the arrays alive.
 class HeldExchange {
  public:
+  // Of arrays that the caller keeps alive.
+  explicit HeldExchange(Exchange exchange)
+      : exchange_("the exchange", nb::none(),
+                  [&](const Progress&) -> Result<Exchange> { return std::move(exchange); }) {}
   HeldExchange(const std::vector<Item>& items, std::optional<uint64_t> device_bytes,
                unsigned threads)
       : arrays_(arrays_of(items)),
@@ -129,9 +139,83 @@ class HeldExchange {
   Owned<Exchange> exchange_;
 };
 
+using Sizes = std::vector<uint64_t>;
+// offset, extent, address, strides in bytes
+using HeldBoxTuple = std::tuple<Sizes, Sizes, uintptr_t, std::vector<int64_t>>;
+// name, dtype, shape, is on a GPU, boxes
+using HeldTensorTuple =
+    std::tuple<std::string, std::string, Sizes, bool, std::vector<HeldBoxTuple>>;
+
+std::vector<HeldBoxes> to_held(const std::vector<HeldTensorTuple>& tensors) {
+  std::vector<HeldBoxes> out;
+  for (const auto& [name, dtype_name, shape, is_cuda, boxes] : tensors) {
+    const std::optional<DType> dtype = parse_dtype(dtype_name);
+    if (!dtype) {
+      throw StatusError(invalid_argument("tensor \"" + name + "\": unknown dtype " + dtype_name));
+    }
+    HeldBoxes held{{name, *dtype, shape}, {}, is_cuda ? Memory::kCuda : Memory::kHost};
+    for (const auto& [offset, extent, address, strides] : boxes) {
+      held.boxes.push_back({{offset, extent}, reinterpret_cast<uint8_t*>(address), strides});
+    }
+    out.push_back(std::move(held));
+  }
+  return out;
+}
+
+using MissingBox = std::pair<Sizes, Sizes>;  // offset, extent
+struct StagedFiles : StagedDeltas {
+  std::map<std::string, std::vector<MissingBox>> missing;  // what each undecoded tensor lacks
+};
+
+Result<StagedFiles> stage_files(DeltaStager& stager,
+                                const std::vector<std::vector<std::filesystem::path>>& paths,
+                                const std::vector<HeldBoxes>& held, const StageOptions& options) {
+  std::vector<Delta> deltas;
+  for (const std::vector<std::filesystem::path>& of_delta : paths) {
+    std::vector<PartFile> parts;
+    for (const std::filesystem::path& path : of_delta) {
+      const bool is_whole = path.extension() != kRangesSuffix;
+      parts.push_back({path, path.string(), is_whole ? PartContents::kAll : PartContents::kSome});
+    }
+    DW_ASSIGN_OR_RETURN(Delta delta, stager.open(parts, options.threads));
+    deltas.push_back(std::move(delta));
+  }
+  DW_ASSIGN_OR_RETURN(StagedDeltas staged, stager.stage(deltas, held, options));
+  StagedFiles files{std::move(staged), {}};
+  for (const std::string& name : files.undecoded) {
+    std::vector<MissingBox>& boxes = files.missing[name];
+    for (const HeldBoxes& tensor : held) {
+      if (tensor.name != name) continue;
+      for (const Box& box : missing_boxes(deltas, tensor)) {
+        boxes.emplace_back(box.offset, box.extent);
+      }
+    }
+  }
+  return files;
+}
+
 }  // namespace
 
 void bind_exchange(nb::module_& module) {
+  nb::class_<DeltaStager>(module, "DeltaStager")
+      .def(nb::init<>())
+      .def(
+          "stage",
+          [](DeltaStager& self, const std::vector<std::vector<std::filesystem::path>>& deltas,
+             const std::vector<HeldTensorTuple>& tensors, std::optional<uint64_t> device_bytes,
+             unsigned threads) {
+            const std::vector<HeldBoxes> held = to_held(tensors);
+            StageOptions options;
+            options.device_bytes = device_bytes;
+            options.threads = threads;
+            StagedFiles staged =
+                unwrap(without_gil([&] { return stage_files(self, deltas, held, options); }));
+            nb::object exchange = nb::cast(new HeldExchange(std::move(staged.exchange)),
+                                           nb::rv_policy::take_ownership);
+            return nb::make_tuple(exchange, staged.changed, staged.missing);
+          },
+          nb::arg("deltas"), nb::arg("tensors"), nb::arg("device_bytes") = nb::none(),
+          nb::arg("threads") = 0);
   nb::class_<HeldExchange>(module, "Exchange")
       .def(nb::init<const std::vector<Item>&, std::optional<uint64_t>, unsigned>(),
            nb::arg("items"), nb::arg("device_bytes") = nb::none(), nb::arg("threads") = 0)

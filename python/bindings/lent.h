@@ -36,7 +36,7 @@ class LentView {
     if (!view_.is_valid()) throw nb::python_error();
   }
   ~LentView() {
-    // Who keeps it finds it empty; arrays made of it are the carrier's own affair.
+    // Who keeps it finds it empty; arrays made of it are its own affair.
     PyObject* const done = PyObject_CallMethod(view_.ptr(), "release", nullptr);
     if (done == nullptr) PyErr_Clear();
     Py_XDECREF(done);

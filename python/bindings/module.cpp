@@ -20,19 +20,18 @@ NB_MODULE(_core, module) {
   bind_status(module);
   bind_tensors(module);
   bind_stores(module);
+  bind_hooked_store(module);
   bind_publisher(module);
   bind_replica(module);
   bind_delta(module);
   bind_exchange(module);
   bind_proof(module);
-  bind_feed(module);
+  bind_spool(module);
   bind_computed(module);
   bind_chain(module);
   bind_bridge(module);
   bind_mirror(module);
-  bind_carriers(module);
-  bind_hub(module);
-  bind_ship(module);
-  bind_shards(module);
+  bind_serve(module);
+  bind_broadcast(module);
   bind_logging(module);
 }

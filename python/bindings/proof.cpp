@@ -4,6 +4,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <map>
+#include <mutex>
+#include <optional>
+
 #include "bind.h"
 #include "calls.h"
 #include "device/cuda.h"
@@ -17,8 +21,8 @@ std::vector<const Tensor*> chosen(const std::vector<const Tensor*>& tensors, Mem
   std::vector<const Tensor*> some;
   for (const Tensor* tensor : tensors) {
     if (tensor->source) {
-      throw StatusError(
-          unsupported("tensor \"" + tensor->name + "\": is proven as it is, without a cast"));
+      throw StatusError(unsupported("tensor \"" + tensor->name +
+                                    "\": proofs compare tensors as they are and cannot cast them"));
     }
     if (tensor->memory == memory) some.push_back(tensor);
   }
@@ -31,14 +35,33 @@ Status add_host(const std::vector<const Tensor*>& tensors, unsigned threads, Pro
   return proof->add(pieces, threads);
 }
 
-// Where they are: all of them in one pass, and only sums come to the host.
-Status add_device(const std::vector<const Tensor*>& tensors, unsigned threads, Proof* proof) {
+// What proofs on one device share. Never freed: it may go after the driver has.
+struct ProofContext {
+  std::mutex mutex;
+  std::optional<cuda::Context> context;
+};
+
+ProofContext& proof_context(const void* memory) {
+  static std::mutex mutex;
+  static auto* const contexts = new std::map<int, ProofContext>;
+  const std::lock_guard lock(mutex);
+  return (*contexts)[cuda::device_number(memory).value_or(-1)];
+}
+
+// Where they are: all of them in one pass, and only sums come to the host. Proofs may be made in an
+// engine's pause, in which nothing is allocated.
+Status add_device(const std::vector<const Tensor*>& tensors, Proof* proof) {
   if (tensors.empty()) return {};
-  cuda::ContextOptions options;
-  options.threads = threads;
-  options.beside = tensors[0]->bytes.data();
-  options.scratch_bytes = uint64_t{16} << 20;  // tables alone: a proof may be in an engine's pause
-  DW_ASSIGN_OR_RETURN(cuda::Context context, cuda::Context::create(options));
+  ProofContext& shared = proof_context(tensors[0]->bytes.data());
+  const std::lock_guard lock(shared.mutex);
+  if (!shared.context) {
+    cuda::ContextOptions options;
+    options.threads = 1;
+    options.beside = tensors[0]->bytes.data();
+    options.scratch_bytes = uint64_t{16} << 20;  // tables alone
+    DW_ASSIGN_OR_RETURN(shared.context, cuda::Context::create(options));
+  }
+  cuda::Context& context = *shared.context;
   std::vector<cuda::BoxContents> boxes;
   for (const Tensor* tensor : tensors) {
     const cuda::NewArray array{tensor->dtype, tensor->bytes.data()};
@@ -64,7 +87,7 @@ void bind_proof(nb::module_& module) {
                        device = chosen(tensors, Memory::kCuda);
             check(without_gil([&]() -> Status {
               DW_RETURN_IF_ERROR(add_host(host, threads, &self));
-              return add_device(device, threads, &self);
+              return add_device(device, &self);
             }));
           },
           nb::arg("tensors"), nb::arg("threads"))

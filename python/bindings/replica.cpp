@@ -22,8 +22,7 @@ using ReplicaHandle = Owned<Replica>;
 void open_replica(ReplicaHandle* self, const StoreHandle& store, const std::filesystem::path& local,
                   nb::object progress, const nb::kwargs& given) {
   ReplicaOptions options;
-  DW_OPTIONS(options, given, accept, limits, copy_on_write, repair, verify_all, feed, heartbeat,
-             name);
+  DW_OPTIONS(options, given, accept, limits, copy_on_write, repair, verify_all, heartbeat, name);
   new (self) ReplicaHandle("the replica", std::move(progress), [&](Progress watch) {
     options.progress = std::move(watch);
     return Replica::open(store.get(), local, options);
@@ -45,14 +44,16 @@ class Watch {
     without_gil([&] { watch_.emplace(*store_.get()); });
   }
 
-  // `meanwhile`: called soon after anything was sent here.
-  void wait(double seconds, const std::optional<nb::callable>& meanwhile) {
+  // `meanwhile`: called soon after anything was sent here. True: there may be news. Only Python's
+  // main thread hears of signals; the others do not ask for the GIL while they wait.
+  bool wait(double seconds, const std::optional<nb::callable>& meanwhile) {
     std::optional<nb::python_error> raised;
+    const bool is_main = ::getpid() == ::syscall(SYS_gettid);
     const auto stop = [&] {
-      return with_gil(true, [&] {
-        if (!raised && PyErr_CheckSignals() != 0) raised.emplace();
-        return raised.has_value();
-      });
+      return is_main && with_gil(true, [&] {
+               if (!raised && PyErr_CheckSignals() != 0) raised.emplace();
+               return raised.has_value();
+             });
     };
     std::function<void()> work;
     if (meanwhile) {
@@ -67,9 +68,12 @@ class Watch {
         });
       };
     }
-    without_gil([&] { watch_->wait(seconds, stop, work); });
+    const bool news = without_gil([&] { return watch_->wait(seconds, stop, work); });
     if (raised) throw nb::python_error(std::move(*raised));
+    return news;
   }
+
+  void wake() { watch_->wake(); }
 
  private:
   const StoreHandle store_;  // which ends without the GIL
@@ -105,12 +109,14 @@ void bind_replica(nb::module_& module) {
            })
       .def(
           "set_serving",
-          [](ReplicaHandle& self, const std::optional<IdentityTuple>& serving) {
+          [](ReplicaHandle& self, const std::optional<IdentityTuple>& serving,
+             std::optional<double> pause_seconds) {
             const auto identity =
                 serving ? std::optional(to_identity(*serving)) : std::optional<Identity>();
-            check(self.call([&](Replica& replica) { return replica.set_serving(identity); }));
+            check(self.call(
+                [&](Replica& replica) { return replica.set_serving(identity, pause_seconds); }));
           },
-          nb::arg("serving").none());
+          nb::arg("serving").none(), nb::arg("pause_seconds") = nb::none());
 
   module.def(
       "read_replica_state",
@@ -121,7 +127,8 @@ void bind_replica(nb::module_& module) {
 
   nb::class_<Watch>(module, "Watch")
       .def(nb::init<const StoreHandle&>(), nb::arg("store"))
-      .def("wait", &Watch::wait, nb::arg("seconds"), nb::arg("meanwhile").none() = nb::none());
+      .def("wait", &Watch::wait, nb::arg("seconds"), nb::arg("meanwhile").none() = nb::none())
+      .def("wake", &Watch::wake);
   module.def("follow_jitter", &follow_jitter, nb::arg("interval"));
   module.def("follow_backoff", &follow_backoff, nb::arg("failures"), nb::arg("interval"));
 

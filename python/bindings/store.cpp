@@ -5,6 +5,7 @@
 
 #include <tuple>
 
+#include "buffer.h"
 #include "options.h"
 #include "reports.h"
 #include "stores.h"
@@ -52,7 +53,7 @@ const std::shared_ptr<Store>& StoreHandle::get() const {
   if (getpid() != process_) {
     throw StatusError(invalid_argument(store_->url() + ": opened by process " +
                                        std::to_string(process_) +
-                                       "; a child that it forked opens its own"));
+                                       "; a forked child process must open its own"));
   }
   return store_;
 }
@@ -69,6 +70,21 @@ void bind_stores(nb::module_& module) {
       .def("put", &put<&Store::put>, nb::arg("name"), nb::arg("data"))
       .def("put_if_absent", &put<&Store::put_if_absent>, nb::arg("name"), nb::arg("data"))
       .def("get", &get, nb::arg("name"), nb::arg("offset"), nb::arg("length").none())
+      .def(
+          "read_into",
+          [](const StoreHandle& self, const std::string& name, nb::object out) {
+            const std::shared_ptr<Store> store = self.get();
+            const Buffer buffer(out, Buffer::Access::kWrite);
+            check(without_gil([&] { return store->read(name, 0, buffer.writable()); }));
+          },
+          nb::arg("name"), nb::arg("out"))
+      .def(
+          "get_text",
+          [](const StoreHandle& self, const std::string& name, uint64_t max_bytes) {
+            const std::shared_ptr<Store> store = self.get();
+            return unwrap(without_gil([&] { return store->get(name, max_bytes); }));
+          },
+          nb::arg("name"), nb::arg("max_bytes"))
       .def(
           "stat",
           [](const StoreHandle& self, const std::string& name) {
@@ -102,7 +118,7 @@ void bind_stores(nb::module_& module) {
       [](const std::string& url, const nb::kwargs& given) {
         StoreOptions options;
         DW_OPTIONS(options, given, endpoint, region, virtual_host, ca_file, connections,
-                   multipart_bytes, call_timeout_seconds, secret_file, behind, retries,
+                   multipart_bytes, call_timeout_seconds, secret, secret_file, client_cert, retries,
                    max_bytes_per_second);
         return StoreHandle(unwrap(without_gil([&] { return open_store(url, options); })));
       },

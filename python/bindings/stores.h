@@ -32,5 +32,6 @@ class StoreHandle {
 std::shared_ptr<Store> adapt_store(nb::object object);
 
 void bind_stores(nb::module_& module);
+void bind_hooked_store(nb::module_& module);
 
 }  // namespace deltawire::python

@@ -78,9 +78,8 @@ DType choose_dtype(nb::dlpack::dtype own, const std::optional<std::string>& give
   }
   const auto dtype = dtype_of(own);
   if (!dtype) {
-    throw StatusError(unsupported(place +
-                                  ": no dtype of the safetensors format; say which its bytes are: "
-                                  "deltawire.Tensor(array, dtype=...)"));
+    throw StatusError(unsupported(place + ": not a dtype of safetensors; name the dtype of its "
+                                          "bytes: deltawire.Tensor(array, dtype=...)"));
   }
   return *dtype;
 }
@@ -91,7 +90,7 @@ Shape shape_in(DType dtype, nb::dlpack::dtype own, Shape shape, const std::strin
   if (from == to) return shape;
   if (shape.empty() || shape.back() * from % to != 0) {
     throw StatusError(invalid_argument(place + ": " + shape_to_string(shape) + " of " +
-                                       std::to_string(from) + " bits are no whole " +
+                                       std::to_string(from) + " bits do not make whole " +
                                        std::string(dtype_name(dtype)) + " elements"));
   }
   shape.back() = shape.back() * from / to;
@@ -115,7 +114,7 @@ Tensor make_tensor(std::string name, nb::ndarray<nb::ro> array, bool writable,
                    const std::optional<Shape>& offset, const std::optional<std::string>& cast) {
   const std::string place = "tensor " + quote(name);
   if (!is_contiguous(array)) {
-    throw StatusError(invalid_argument(place + ": its elements do not lie one after the other"));
+    throw StatusError(invalid_argument(place + ": the array is not contiguous"));
   }
   Tensor tensor;
   tensor.memory = memory_of(array.device_type(), place);
@@ -149,8 +148,8 @@ TensorView view_of(const Tensor& tensor) { return {tensor, tensor.bytes}; }
 
 void refuse_box(const Tensor& tensor) {
   if (tensor.box.whole()) return;
-  throw StatusError(
-      invalid_argument("tensor " + quote(tensor.name) + ": a box of it; all of it is needed here"));
+  throw StatusError(invalid_argument("tensor " + quote(tensor.name) +
+                                     ": only a box is given; the whole tensor is needed here"));
 }
 
 }  // namespace
@@ -169,8 +168,9 @@ std::vector<TensorView> to_views(const std::vector<const Tensor*>& tensors) {
   for (const Tensor* tensor : tensors) {
     refuse_box(*tensor);
     if (tensor->memory != Memory::kHost) {
-      throw StatusError(unsupported("tensor " + quote(tensor->name) +
-                                    ": on a GPU; deltas without a chain are for host memory"));
+      throw StatusError(
+          unsupported("tensor " + quote(tensor->name) +
+                      ": is on a GPU; deltas without a chain need tensors in host memory"));
     }
     out.push_back(view_of(*tensor));
   }
@@ -182,7 +182,7 @@ std::vector<LiveTensor> to_patch(const std::vector<const Tensor*>& tensors) {
   for (const Tensor* tensor : tensors) {
     if (!tensor->writable) {
       throw StatusError(
-          invalid_argument("tensor " + quote(tensor->name) + ": its array cannot be written"));
+          invalid_argument("tensor " + quote(tensor->name) + ": the array is read-only"));
     }
     out.push_back(
         {tensor->name, tensor->dtype, tensor->shape, tensor->bytes, tensor->memory, tensor->box});

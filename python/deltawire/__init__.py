@@ -21,9 +21,8 @@ np.float32(1.5)
 numpy is enough; torch tensors are taken wherever arrays are. More is in modules:
 
 - `reports`: what calls return; `errors`: all exceptions
-- `maintenance`: mirrors; `dialects`: other projects' files
+- `maintenance`: mirrors; `nixl`: one-sided reads; `dialects`: other projects' files
 - `live`: for processes that hold live weights: `Exchange`, `Proof`
-- `carriers`, `ship`, `shards`: versions from process to process
 - `torch`, `quantize`, `trainers` (`hf`, `trl`, `verl`, `peft`), `engines` (`vllm`, `sglang`)
 """
 
@@ -42,7 +41,7 @@ from deltawire._internal.output import listen as _listen
 from deltawire._internal.publisher import Publisher
 from deltawire._internal.ranks import Group
 from deltawire._internal.replica import Replica, TensorReplica, read_replica_state
-from deltawire._internal.stores import ObjectInfo, Store, open_store
+from deltawire._internal.stores import ObjectInfo, Store, open_store, serve
 from deltawire._internal.tensors import Tensor
 from deltawire.errors import (
     BaseMismatch,
@@ -61,12 +60,10 @@ from deltawire.errors import (
 )
 
 if TYPE_CHECKING:
-    from deltawire import carriers as carriers
     from deltawire import dialects as dialects
     from deltawire import live as live
     from deltawire import maintenance as maintenance
-    from deltawire import shards as shards
-    from deltawire import ship as ship
+    from deltawire import nixl as nixl
     from deltawire import torch as torch
 
 __version__ = _version()
@@ -76,7 +73,7 @@ _listen()
 
 def __getattr__(name: str) -> _Any:
     """`dw.torch` and others are imported when they are asked for; torch is not imported before."""
-    if name in ("carriers", "dialects", "live", "maintenance", "shards", "ship", "torch"):
+    if name in ("dialects", "live", "maintenance", "nixl", "torch"):
         return _import_module(f"deltawire.{name}")
     raise AttributeError(f"module 'deltawire' has no attribute {name!r}")
 
@@ -120,5 +117,6 @@ __all__ = [
     "diff_checkpoints",
     "open_store",
     "read_replica_state",
+    "serve",
     "verify",
 ]

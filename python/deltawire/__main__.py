@@ -18,7 +18,12 @@ def main() -> None:
     """Become the program `deltawire`, or do what it cannot."""
     if sys.argv[1:2] == ["quantize"]:
         sys.exit(quantize(sys.argv[2:]))
-    os.execv(PROGRAM, ["deltawire", *sys.argv[1:]])
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["doctor"]:
+        from deltawire._internal.doctor import checks
+
+        arguments[1:1] = ["--package-checks", json.dumps(checks())]
+    os.execv(PROGRAM, ["deltawire", *arguments])
 
 
 def quantize(arguments: list[str]) -> int:
@@ -32,8 +37,6 @@ def quantize(arguments: list[str]) -> int:
             options.out,
             options.like or options.format,
             rounded=options.rounded,
-            hysteresis=options.hysteresis,
-            previous=options.previous,
         )
     except Error as error:
         return _fail(options, error)
@@ -55,18 +58,14 @@ def _parser() -> argparse.ArgumentParser:
         description="Write a Hugging Face checkpoint as a quantised one: the bytes that Publisher(quantize=...) publishes.",
     )
     parser.add_argument("checkpoint", metavar="CKPT", help="a folder, or a safetensors file; weights in BF16, F16 or F32")
-    parser.add_argument("out", metavar="OUT", help="the folder that is made; one that is there is an error")
+    parser.add_argument("out", metavar="OUT", help="the folder to create; it must not exist")
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--like", metavar="CKPT", help="a quantised checkpoint: quantise as its configuration and tensors say")
     how.add_argument("--format", metavar="NAME", help="one of docs/quantised.md: fp8-block, nvfp4, int4-g32, ...")
     parser.add_argument(
-        "--rounded", default="BF16", choices=["BF16", "F16", "F32"], help="what weights are rounded to first (default BF16)"
+        "--rounded", default="BF16", choices=["BF16", "F16", "F32"], help="dtype that weights are rounded to first (default BF16)"
     )
-    parser.add_argument(
-        "--hysteresis", metavar="BAND", type=float, default=0.0, help="keep scales that are as near, such as 0.03"
-    )
-    parser.add_argument("--previous", metavar="CKPT", help="the quantised checkpoint whose scales are kept")
-    parser.add_argument("--json", action="store_true", help="say it in JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

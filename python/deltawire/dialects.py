@@ -22,16 +22,14 @@ Path = str | os.PathLike[str]
 
 
 def names() -> dict[str, str]:
-    """Names of the dialects, and what each is."""
+    """Names and descriptions of the dialects."""
     return {str(name): str(title) for name, title in _core.dialects().items()}
 
 
 class Importer(Steps[ImportReport]):
-    """Turns another project's versions into versions of a chain: the same numbers, in order, each exactly once.
+    """Imports another project's versions into a chain, with the same numbers. It can be killed and reopened.
 
-    What is committed decides what comes next, so it may be killed at any instant and opened again. A version is committed if all
-    of it could be read and every digest that it has is right. `BaseMismatch`: it does not belong to what the chain holds.
-    `NotFound`: the next one is missing, though later ones are there.
+    `BaseMismatch`: a version does not fit the chain. `NotFound`: a version is missing while later ones exist.
     """
 
     @explained
@@ -48,7 +46,6 @@ class Importer(Steps[ImportReport]):
         source_moved: bool = False,
         source_may_be_empty: bool = False,
         missing_is_unchanged: bool = False,
-        settle_seconds: float = 0.0,
         memory_bytes: int = 0,
         anchors: Anchors | Literal["only"] | None = None,
         keys: Keys | None = None,
@@ -56,19 +53,12 @@ class Importer(Steps[ImportReport]):
         progress: Progress = False,
         options: PublishOptions | None = None,
     ) -> None:
-        """Open the folder or bucket `source`, which holds versions of `dialect`, and the chain at `store`.
+        """Read versions of `dialect` from the folder or bucket `source`.
 
-        `base` is the checkpoint that the first version is applied to; a new run needs it, unless its first version is whole.
-        `work` is a folder where the model is kept as the chain's head has it (None: ~/.cache/deltawire/imports); made anew when
-        it is not there. `first` and `last` are numbers of versions. `source_moved` says that the source is the one that was
-        imported so far, though at another place. Where nothing tells whether a version is still being written, it is taken when
-        its files have not changed for `settle_seconds` (`math.inf`: never; it waits for its mark or the next version).
-        New tensors are made in memory up to `memory_bytes` (0: a quarter of the machine's), else in a file.
-
-        With `source_may_be_empty` a chain begins with its base though the source has no version yet. With `missing_is_unchanged`
-        a version that the source does not have, though it has later ones, changed nothing: TRL writes no file then.
-
-        The rest is as in `Publisher`; of `options`: `limits`, `part_bytes`, `plain_files` and `single_writer`.
+        `base`: the checkpoint before the first version. `work`: folder for the model. `first`, `last`: versions. `source_moved`:
+        the same source has a new place. `source_may_be_empty`: publish the base before the first version exists.
+        `missing_is_unchanged`: as in TRL. `memory_bytes`: for new tensors; beyond it a file. The rest is as in `Publisher`;
+        `options`: only `limits`, `part_bytes`, `plain_files`, `single_writer`.
         """
         self._core = _core.Importer(
             dialect,
@@ -82,7 +72,6 @@ class Importer(Steps[ImportReport]):
             source_moved=source_moved,
             source_may_be_empty=source_may_be_empty,
             missing_is_unchanged=missing_is_unchanged,
-            settle_seconds=settle_seconds,
             memory_bytes=memory_bytes,
             anchors=anchors or Anchors(),
             keys=keys or Keys(),
@@ -92,22 +81,21 @@ class Importer(Steps[ImportReport]):
         )
 
     def next(self) -> ImportReport | None:
-        """Import the next version; None: there is none yet, or `last` is imported."""
+        """Import the next version; None: none yet."""
         report = self._core.next()
         return None if report is None else ImportReport.of(report)
 
     @property
     def head(self) -> int | None:
-        """The newest version of the chain; None: nothing was imported yet."""
+        """The chain's newest version."""
         head: int | None = self._core.head
         return head
 
 
 class Exporter(Steps[ExportReport]):
-    """Writes versions of a chain in another project's files: the same numbers, in order.
+    """Writes versions of a chain as another project's files, with the same numbers. It can be killed.
 
-    What is there already is not written again; that it is of this chain is checked (`Conflict`). May be killed at any instant.
-    `Unsupported`, before anything of a version is written, names what the dialect cannot express, and the way out.
+    `Conflict`: the files belong to another chain. `Unsupported` names what the dialect cannot express, and the alternative.
     """
 
     @explained
@@ -130,12 +118,10 @@ class Exporter(Steps[ExportReport]):
         keys: Keys | None = None,
         progress: Progress = False,
     ) -> None:
-        """Open the chain at `store`, and the folder or bucket `target` for files of `dialect`.
+        """Write to the folder or bucket `target`.
 
-        `work` is a folder where the model is kept as the last exported version has it (None: ~/.cache/deltawire/exports).
-        `encoding` and `checksum` go by the dialect's names, its defaults if empty; files are cut at `buffer_bytes` where the
-        dialect does that. With `full` every version is whole; where the dialect has whole versions in between, each
-        `anchor_every`-th is (None: as its own writer does). `keys` checks the records that are read.
+        `work`: folder for the model. `encoding`, `checksum`: the dialect's names. `buffer_bytes`: file size. `full`: every
+        version whole; `anchor_every`: every N-th.
         """
         self._core = _core.Exporter(
             dialect,
@@ -156,18 +142,18 @@ class Exporter(Steps[ExportReport]):
         )
 
     def next(self) -> ExportReport | None:
-        """Export the next version; None: the chain has no more yet, or `last` is exported."""
+        """Export the next version; None: none yet."""
         report = self._core.next()
         return None if report is None else ExportReport.of(report)
 
     @property
     def num_skipped(self) -> int:
-        """Versions that were there."""
+        """Versions already there."""
         return int(self._core.num_skipped)
 
 
 def import_dialect(dialect: str, source: StoreLike, store: StoreLike, **options: Any) -> list[ImportReport]:
-    """Import all versions that are there; `options` are those of `Importer`.
+    """Import all existing versions; `options` as in `Importer`.
 
     >>> import tempfile, numpy as np, deltawire as dw
     >>> weights = {"w": np.arange(1000, dtype=np.float32)}
@@ -190,7 +176,7 @@ def import_dialect(dialect: str, source: StoreLike, store: StoreLike, **options:
 
 
 def export_dialect(dialect: str, store: StoreLike, target: StoreLike, **options: Any) -> list[ExportReport]:
-    """Export all versions that are there; `options` are those of `Exporter`."""
+    """Export all existing versions; `options` as in `Exporter`."""
     with Exporter(dialect, store, target, **options) as exporter:
         return list(exporter)
 
@@ -198,7 +184,7 @@ def export_dialect(dialect: str, store: StoreLike, target: StoreLike, **options:
 def _import_options(given: PublishOptions) -> PublishOptions:
     usable = ("limits", "part_bytes", "plain_files", "single_writer")
     if given != PublishOptions(**{name: getattr(given, name) for name in usable}):
-        raise InvalidArgument(f"Importer: of dw.PublishOptions it takes {', '.join(usable)} alone")
+        raise InvalidArgument(f"Importer: of dw.PublishOptions it accepts {', '.join(usable)} alone")
     return given
 
 

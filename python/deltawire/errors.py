@@ -21,10 +21,10 @@ from deltawire import _core
 
 
 class Error(Exception):
-    """Anything that deltawire reports. Only `Unavailable` is worth a retry."""
+    """Base class of all errors. Only `Unavailable` is worth a retry."""
 
     exit_status: ClassVar[int] = 13
-    """What the command line tool exits with."""
+    """Exit status of the command line."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -32,24 +32,24 @@ class Error(Exception):
 
     @property
     def code(self) -> str:
-        """The words for it in messages and JSON: "base mismatch"."""
+        """Its name in messages and JSON, such as "base mismatch"."""
         return str(_core.code_name(self.exit_status))
 
     @property
     def tensor(self) -> str | None:
-        """The tensor that the message names, if it names one."""
+        """The tensor named in the message."""
         found = re.search(r'tensor ("(?:[^"\\]|\\.)*")', self.message)
         return str(json.loads(found[1])) if found else None
 
     @property
     def place(self) -> str | None:
-        """The file, object or tensor that the message begins with, if it begins with one."""
+        """The file, object or tensor at the start of the message."""
         found = re.match(r'((?:\S*[/.]\S*)?(?:(?:, )?tensor "(?:[^"\\]|\\.)*")?): ', self.message)
         return (found[1] or None) if found else None
 
     @property
     def next(self) -> str | None:
-        """What to do about it; None: the message says it. The command line tool prints it, too, with its flags."""
+        """What to do; None: the message says it."""
         return str(_core.next_step(self.exit_status, re.sub(_OPTION, r"set \1", self.message))) or None
 
     def __str__(self) -> str:
@@ -57,61 +57,61 @@ class Error(Exception):
 
 
 class InvalidArgument(Error, ValueError):
-    """What was asked for makes no sense."""
+    """An argument is wrong."""
 
     exit_status = 2
 
 
 class Unsupported(Error):
-    """This build, this store or this format cannot do it."""
+    """This build, store or format cannot do it."""
 
     exit_status = 3
 
 
 class NotFound(Error, LookupError):
-    """A file, object, version or run is not there."""
+    """A file, object, version or run does not exist."""
 
     exit_status = 4
 
 
 class Conflict(Error):
-    """Somebody else was first, or holds the lock."""
+    """Another writer was first, or holds the lock."""
 
     exit_status = 5
 
 
 class Corruption(Error):
-    """Bytes are not what their digest says."""
+    """Data does not match its digest."""
 
     exit_status = 6
 
 
 class BaseMismatch(Error):
-    """The weights are not what the delta was made from; nothing was written."""
+    """The weights are not the delta's base; nothing was written."""
 
     exit_status = 7
 
 
 class IoError(Error, OSError):
-    """A disk or a file says no."""
+    """A disk or file operation failed."""
 
     exit_status = 8
 
 
 class Unavailable(Error):
-    """The store or the network failed; the next try may not."""
+    """The store or network failed; retry."""
 
     exit_status = 9
 
 
 class OutOfMemory(Error, MemoryError):
-    """There is not enough memory."""
+    """Not enough memory."""
 
     exit_status = 10
 
 
 class DeviceError(Error):
-    """A GPU says no."""
+    """A GPU operation failed."""
 
     exit_status = 11
 
@@ -123,13 +123,13 @@ class Cancelled(Error):
 
 
 class InternalError(Error):
-    """A bug, in deltawire or in a store written in Python."""
+    """A bug in deltawire, or in a store written in Python."""
 
     exit_status = 13
 
 
 class MissingExtra(Unsupported, ImportError):
-    """A package that one of deltawire's extras brings is not installed."""
+    """A package of one of deltawire's extras is not installed."""
 
 
 EXTRAS: dict[str, tuple[str, ...]] = {
@@ -140,6 +140,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "trl": ("torch", "trl"),
     "verl": ("torch", "verl"),
     "progress": ("tqdm",),
+    "nixl": ("nixl",),
 }
 """What they bring, of what deltawire imports."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from deltawire import _core
@@ -16,10 +16,7 @@ from deltawire.errors import InvalidArgument, NotFound
 
 
 class Exchange:
-    """Writes staged values to listed elements of arrays and keeps what was there; the next `swap()` puts that back.
-
-    Everything is checked and copied to where it is used beforehand: to the memory of the GPU that holds the arrays, as far as
-    `device_bytes` goes, else to pinned memory. `swap()` is one pass over the lists.
+    """Swaps listed elements of arrays with staged values; a second `swap()` restores them.
 
     >>> import numpy as np, deltawire as dw
     >>> live = np.zeros(8, np.float32)
@@ -33,14 +30,11 @@ class Exchange:
     """
 
     def __init__(self, lists: Iterable[tuple[Any, Any, Any]], *, device_bytes: int | None = None, threads: int = 0) -> None:
-        """Stage `lists` of (array, offsets, values), which are copied; the arrays are not touched.
+        """Copy and check `lists` of (array, offsets, values).
 
-        Arrays are numpy's or torch's, contiguous and writable, in host memory or on one GPU. Offsets count the elements of the
-        flat array and ascend strictly; values have the array's dtype, or are its raw bytes (`bytes`, or unsigned integers). No
-        element may be listed twice, in lists of arrays that share memory either. `InvalidArgument` names the list and the offset.
-
-        `device_bytes` is what lists may take of the GPU's memory, beside tables of 4 bytes for 1,024 elements; None: half of what
-        is free. `threads` work on arrays in host memory; 0 is one for each core.
+        Arrays are contiguous, in host memory or on one GPU. Offsets into the flat array ascend strictly. Values have the array's
+        dtype, or are raw bytes. `device_bytes` limits GPU memory (None: half of what is free); the rest is in pinned host
+        memory.
         """
         items, self._arrays = [], []
         for number, (array, offsets, values) in enumerate(lists):
@@ -52,8 +46,15 @@ class Exchange:
             self._arrays.append(array.array if isinstance(array, Tensor) else array)
         self._core = _core.Exchange(items, device_bytes, threads)
 
+    @classmethod
+    def _of(cls, core: _core.Exchange, arrays: Sequence[Any]) -> Exchange:
+        """Of lists that the extension has made for these arrays."""
+        exchange = cls.__new__(cls)
+        exchange._core, exchange._arrays = core, list(arrays)
+        return exchange
+
     def swap(self) -> None:
-        """Exchange values and elements, and wait for it: on a GPU, after what torch's current stream was given."""
+        """Swap, and wait; on a GPU, in torch's current stream."""
         if "torch" not in sys.modules:
             return self._core.swap()
         from deltawire.torch.gpu import count_write, gpu_of, stream_of
@@ -65,17 +66,17 @@ class Exchange:
 
     @property
     def num_changed(self) -> int:
-        """Elements in all lists."""
+        """Listed elements."""
         return self._core.num_changed
 
     @property
     def device_bytes(self) -> int:
-        """What the lists take of a GPU's memory."""
+        """GPU memory used."""
         return self._core.device_bytes
 
     @property
     def host_bytes(self) -> int:
-        """What the lists take of host memory, pinned memory included."""
+        """Host memory used."""
         return self._core.host_bytes
 
     def __repr__(self) -> str:
@@ -90,18 +91,17 @@ def _offsets_of(name: str, offsets: Any) -> Any:
     if torch is not None and isinstance(offsets, torch.Tensor):
         offsets = offsets.detach().contiguous()
         if offsets.device.type != "cpu":
-            raise InvalidArgument(f"{name}: its offsets must be in host memory")
+            raise InvalidArgument(f"{name}: offsets must be in host memory")
     if getattr(offsets, "ndim", None) != 1:
         raise InvalidArgument(f"{name}: offsets must be an array of one dimension")
     return offsets
 
 
 class Proof:
-    """Sums of what this process holds of a model. Sums of all processes are the digests of its tensors, however they were cut.
+    """Digests of what this process holds. The sum over all processes gives each tensor's digest.
 
-    Each rank of an engine or a trainer makes a proof from its shards (`dw.Tensor` says where an array lies in its tensor) and
-    sends the text of it to one that adds them up. A box that several ranks hold counts once, and must be the same on all.
-    `deltawire.torch.prove` does all of that over `torch.distributed`.
+    A part that several ranks hold must be equal on all, and counts once. `deltawire.torch.prove` does all this over
+    `torch.distributed`.
 
     >>> import numpy as np, deltawire as dw
     >>> weights = {"w": np.arange(600, dtype=np.float32).reshape(20, 30)}
@@ -115,21 +115,18 @@ class Proof:
 
     @explained
     def __init__(self, tensors: Source = (), *, threads: int = 0) -> None:
-        """Add up `tensors`: a dict of arrays, or of `Tensor` for boxes. Arrays on a GPU are added up there.
-
-        `threads`: 0 is one for each core.
-        """
+        """Add a dict of arrays or `Tensor`s."""
         self._core = _core.Proof()
         self.add(tensors, threads=threads)
 
     @explained
     def add(self, tensors: Source, *, threads: int = 0) -> None:
-        """Add up more of what this process holds."""
+        """Add more tensors."""
         self._core.add(readable(tensors), threads)
 
     @property
     def text(self) -> str:
-        """For other processes; `parse` reads it."""
+        """For other processes; read by `Proof.parse`."""
         return self._core.text()
 
     @classmethod
@@ -141,14 +138,13 @@ class Proof:
 
     @property
     def digests(self) -> dict[str, str]:
-        """sum128 of each tensor. `InvalidArgument`, naming a tensor, when its boxes overlap or leave something out."""
+        """sum128 by tensor. `InvalidArgument`: parts overlap or leave gaps."""
         return self._core.digests()
 
     def check(self, chain: StoreLike | Chain, version: int | None = None) -> int:
-        """Whether this is what a version says, the newest if none is given; returns its number.
+        """Compare with a version (default: the newest); returns its number.
 
-        `BaseMismatch` names the tensors that differ or are missing, `InvalidArgument` one whose boxes overlap or leave something
-        out. `Unsupported` when a tensor was published in boxes without sums.
+        `BaseMismatch` names tensors that differ or are missing. `Unsupported`: one was published in parts without sums.
         """
         opened = chain if isinstance(chain, Chain) else Chain(chain)
         number = opened.head if version is None else version

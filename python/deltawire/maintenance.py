@@ -14,12 +14,10 @@ from deltawire.reports import MirrorReport, RepairReport
 
 
 class Mirror(Steps[MirrorReport]):
-    """Copies a chain into a second store: the same objects, byte for byte, so that signatures and links hold there.
+    """Copies a chain into a second store, byte for byte. It can be killed and restarted.
 
-    Each `next` copies one record with all that it names, versions in order, each object checked before it is put. It may be
-    killed at any instant and opened again. What the mirror's own retention has removed does not come back. `BaseMismatch`: the
-    mirror holds another run. `NotFound`: it is ahead of the source. `Corruption`: an object of the source is damaged, or the two
-    have different histories.
+    `BaseMismatch`: the mirror holds another run. `NotFound`: it is ahead of the source. `Corruption`: the source is damaged, or
+    the histories differ.
     """
 
     @explained
@@ -41,13 +39,9 @@ class Mirror(Steps[MirrorReport]):
         keys: Keys | None = None,
         progress: Progress = False,
     ) -> None:
-        """Open the chain at `source`, and `store`, which is or becomes its mirror.
-
-        A mirror that holds nothing begins at the newest anchor; with `since`, at the newest anchor at or below that version; with
-        `all`, at the oldest version. With `keep`, what its newest so many versions do not need is removed from it after each
-        version, as `Chain.gc` does. With `verify`, objects that are there already are read and hashed; else their size is
-        enough. Objects are in the folder `work` on their way, `transfers` at a time. `heartbeat` leaves a note in the source, as
-        replicas do. `keys` checks the records that are read.
+        """An empty mirror starts at the newest anchor (`since`: the newest up to that version; `all`: at the oldest version).
+        `keep`: remove older versions from the mirror. `verify`: hash existing objects. `work`: folder for objects in transfer,
+        `transfers` at a time. `heartbeat` reports to the source. `keys` checks records.
         """
         self._core = _core.Mirror(
             store_handle(source),
@@ -67,34 +61,34 @@ class Mirror(Steps[MirrorReport]):
         )
 
     def next(self) -> MirrorReport | None:
-        """Copy the next version; when there is none, a merged delta or an anchor. None: the mirror has everything."""
+        """Copy the next version, else a merged delta or an anchor. None: complete."""
         report = self._core.next()
         return None if report is None else MirrorReport.of(report)
 
     def repair(self) -> RepairReport:
-        """Read every object of the mirror; copy again what is damaged or gone, if the source still has it."""
+        """Check every object of the mirror; copy damaged ones again."""
         return RepairReport.of(self._core.repair())
 
     @property
     def done(self) -> bool:
-        """Never: a source may always have more."""
+        """Always false: the source may grow."""
         return False
 
     @property
     def version(self) -> int | None:
-        """The mirror's newest version, after `next`."""
+        """The mirror's newest version."""
         version: int | None = self._core.version
         return version
 
     @property
     def head(self) -> int | None:
-        """The source's newest version, as it was last seen."""
+        """The source's newest version when last read."""
         head: int | None = self._core.head
         return head
 
 
 def mirror(source: StoreLike, store: StoreLike, **options: Any) -> list[MirrorReport]:
-    """Copy all that the mirror does not have; `options` are those of `Mirror`.
+    """Copy everything that the mirror lacks; `options` as in `Mirror`.
 
     >>> import numpy as np, deltawire as dw
     >>> weights = {"w": np.zeros(1000, np.float32)}

@@ -49,13 +49,13 @@ class _Counted(_Report):
 
     @property
     def density(self) -> float:
-        """The share of elements that changed; 0 of a version that is stored whole, which is not compared."""
+        """The share of elements that changed; 0 for a whole version."""
         return self.num_changed / self.num_elements if self.num_elements else 0.0
 
 
 @dataclass(frozen=True)
 class Phase(_Report):
-    """When a step began and ended, in seconds since the call did. Phases overlap."""
+    """When a step began and ended, in seconds since the call. Phases overlap."""
 
     name: str
     begin: float
@@ -64,46 +64,43 @@ class Phase(_Report):
 
 @dataclass(frozen=True, repr=False)
 class PublishReport(_Counted):
-    """A version of a chain that was just published."""
+    """A published version."""
 
     number: int
     bytes: int
-    """Of its parts in the store."""
     full: bool
-    """Stored whole; `reason` says why."""
+    """Stored whole."""
     reason: str
     committed: bool
-    """False: nothing had changed, and `number` is the version that was there."""
+    """False: nothing changed."""
     anchored: bool
     run: str
     manifest: str
-    """sha-256 of its manifest."""
     num_tensors: int
     num_changed_tensors: int
     num_added: int
     num_removed: int
     num_reshaped: int
-    """Tensors that the version before has not, that it alone has, and that have another shape or dtype than there."""
+    """New shape or dtype."""
     num_elements: int
     num_changed: int
-    """Of a delta; tensors that were added or reshaped count whole."""
+    """Added tensors count whole."""
     weights_bytes: int
-    """Of the model."""
+    """The model's size."""
     num_parts: int
     seconds: float
     phases: tuple[Phase, ...]
     dense_float32: bool
-    """Most of the weights are float32, and most of their elements changed: said once per publisher, and not of the seed."""
+    """Most float32 weights changed."""
     warnings: tuple[str, ...]
-    """What went wrong beside the commit: the version stands."""
+    """Problems that did not prevent the commit."""
     note: str
-    """What a checkpoint's folder holds that does not travel; said once per publisher, and when it changes."""
+    """What was not published."""
     codec: str
-    """That was asked for."""
 
     @property
     def identity(self) -> Identity:
-        """What engines must serve: hand this, rather than `number`, to whoever waits for it."""
+        """Pass this to callers that wait for the version."""
         return Identity(self.run, self.number, self.manifest)
 
     def __repr__(self) -> str:
@@ -131,42 +128,37 @@ class SnapshotMemory(_Report):
 
 @dataclass(frozen=True, repr=False)
 class PullReport(_Report):
-    """What a replica did to reach a version."""
+    """Result of a pull."""
 
     version: int
     from_version: int | None
-    """What it held before; None: nothing of use."""
     changed: bool
-    """False: it was there already."""
+    """False: already there."""
     bytes: int
-    """Fetched."""
     run: str
     manifest: str
-    """sha-256 of the version's manifest."""
     repaired: bool
     repair_reason: str
     recovered: bool
-    """Finished a step that an earlier process had begun."""
     num_hops: int
     num_tensors: int
     num_changed: int
     weights_bytes: int
     staged_device_bytes: int
-    """Of a GPU's memory, for what was decoded before the pause."""
+    """GPU memory of what was prepared."""
     seconds: float
     patch_seconds: float
-    """The window in which weights change."""
+    """While weights were written."""
     phases: tuple[Phase, ...]
     path: Path | None
-    """The checkpoint; None: tensors in memory."""
+    """None: in memory."""
     whole: bool
-    """Began with a version that is stored whole."""
+    """Began with a whole version."""
     num_side_files: int
-    """Files beside the weights that came anew or went."""
     num_ahead: int
-    """Tensors that were decoded before the version was committed: `prepare_ahead`."""
+    """Tensors from `prepare_ahead`."""
     set_aside: tuple[str, ...]
-    """Where files are now that were in the way of the version's, and were not the chain's, or were edited."""
+    """New places of conflicting files."""
 
     def __repr__(self) -> str:
         if not self.changed:
@@ -178,64 +170,84 @@ class PullReport(_Report):
 
 @dataclass(frozen=True)
 class ReplicaState(_Report):
-    """What a local checkpoint holds, from its `.deltawire/state.json`."""
+    """The contents of a local checkpoint, from `.deltawire/state.json`."""
 
     run: str
     version: int
     manifest: str
-    """sha-256 of the version's manifest."""
     state: str
     """Digest of all weights."""
     patching_to: int | None
-    """A patch is half-way: the files are not to be read."""
+    """Files are incomplete."""
     updated: str
     serving: Identity | None
-    """What the engine was last told to load, and took."""
+    """What the engine loaded."""
 
     @property
     def identity(self) -> Identity:
-        """What is held."""
+        """The version it holds."""
         return Identity(self.run, self.version, self.manifest)
 
 
 @dataclass(frozen=True)
 class ReplicaStatus(_Report):
-    """What a replica has left in the store about itself. A hint: whoever may write to the store can write one."""
+    """A replica's heartbeat, not authenticated."""
 
     name: str
     held: Identity | None
-    """What it holds; of another run than the chain's: it follows another one."""
     serving: Identity | None
-    """What its engine was last told to load, and took."""
+    """What its engine loaded."""
     fetching: int | None
-    """The version that it is on its way to."""
     seen: int
-    """When it wrote this, in seconds since 1970."""
+    """Unix seconds."""
     age_seconds: int
-    """How long ago the store took it, by the store's clock where it has one."""
+    """By the store's clock."""
     interval_seconds: int
-    """How often it writes."""
     gone: bool
-    """It has been silent for three times as long: its process has ended, or cannot write any more."""
+    """Silent for three intervals."""
     host: str
     pid: int
     error: str
-    """Why its last pull failed, or why its note cannot be read; empty: neither."""
+    """Of the last pull."""
+
+
+@dataclass(frozen=True)
+class Holder(_Report):
+    """A known replica."""
+
+    name: str
+    held: Identity | None
+    missing: str
+    """Why not; empty: it holds it."""
+
+
+@dataclass(frozen=True)
+class HoldersReport(_Report):
+    """Which replicas hold a version; true if enough."""
+
+    version: Identity
+    replicas: tuple[Holder, ...]
+    num_holding: int
+    complete: bool
+    seconds: float
+
+    def __bool__(self) -> bool:
+        return self.complete
 
 
 @dataclass(frozen=True, repr=False)
 class Entry(_Counted):
-    """What a delta says of one tensor, or of one box of it."""
+    """A delta of one tensor or part."""
 
     tensor: str
     dtype: str
     shape: tuple[int, ...]
     offset: tuple[int, ...]
-    """Of the box; empty: all of the tensor."""
+    """Empty: whole tensor."""
     extent: tuple[int, ...]
     codec: str
     whole: bool
-    """The base has no such tensor: this brings it."""
+    """New tensor."""
     num_changed: int
     num_elements: int
     bytes: int
@@ -258,12 +270,11 @@ class DiffReport(_Counted):
     num_changed: int
     weights_bytes: int
     bytes: int
-    """Of all files of the delta."""
     num_parts: int
     base: str
     target: str
     metadata_changed: tuple[str, ...]
-    """Keys of `__metadata__` that differ; a delta carries tensors only."""
+    """`__metadata__` keys that differ."""
 
     def __repr__(self) -> str:
         share = percent(self.num_changed, self.num_elements)
@@ -281,9 +292,7 @@ class ApplyReport(_Report):
     num_changed: int
     weights_bytes: int
     target: str
-    """State digest of the result."""
     target_known: bool
-    """Whether the delta said what the result's state must be."""
 
     def __repr__(self) -> str:
         return f"ApplyReport({self.num_patched:,} of {plural(self.num_tensors, 'tensor')} patched, {self.num_changed:,} elements)"
@@ -291,22 +300,22 @@ class ApplyReport(_Report):
 
 @dataclass(frozen=True)
 class Difference(_Report):
-    """Where a tensor of two checkpoints differs."""
+    """How a tensor differs."""
 
     tensor: str
     what: str
-    """"only in A", "dtype", ...; empty when elements differ."""
+    """"only in A", "dtype", ...; empty: elements."""
     num_different: int
     num_elements: int
     coordinate: tuple[int, ...] | None
-    """Of the first element that differs."""
+    """First difference."""
     old_bits: str
     new_bits: str
 
 
 @dataclass(frozen=True, repr=False)
 class VerifyReport(_Report):
-    """The outcome of comparing two checkpoints bit by bit; true when they are the same."""
+    """Result of a comparison; true if equal."""
 
     num_tensors: int
     num_elements: int
@@ -325,7 +334,7 @@ class VerifyReport(_Report):
 
 @dataclass(frozen=True)
 class TensorSpec(_Report):
-    """A tensor without its bytes."""
+    """A tensor without data."""
 
     name: str
     dtype: str
@@ -334,7 +343,7 @@ class TensorSpec(_Report):
 
 @dataclass(frozen=True)
 class SideFile(_Report):
-    """A file of a version beside its weights: a configuration, a tokenizer."""
+    """A file beside the weights, such as a tokenizer."""
 
     name: str
     size_bytes: int
@@ -343,7 +352,7 @@ class SideFile(_Report):
 
 @dataclass(frozen=True)
 class Part(_Report):
-    """An object of a version, a merged delta or an anchor."""
+    """A stored object."""
 
     name: str
     size_bytes: int
@@ -357,14 +366,13 @@ class Manifest(_Counted):
     run: str
     version: int
     base: int | None
-    """The version that its delta goes onto; None: it is stored whole."""
+    """None: stored whole."""
     full: bool
     reason: str
     created: str
     publisher: str
     parts: tuple[Part, ...]
     files: tuple[SideFile, ...]
-    """All that it has beside its weights."""
     bytes: int
     num_tensors: int
     num_elements: int
@@ -372,27 +380,26 @@ class Manifest(_Counted):
     seconds: float
     codec: str
     quantization: str
-    """How the weights were quantised, JSON, see docs/quantised.md; empty: they are the trainer's."""
+    """JSON; empty: none."""
     state: str
     manifest: str
-    """sha-256 of this record."""
     parent: str
     anchor: int
-    """The newest version stored whole when this was committed."""
+    """The newest whole version then."""
     anchor_bytes: int
     chain_bytes: int
-    """Of all versions up to this one."""
+    """All versions so far."""
     signed_by: str
-    """The public key that it says it is signed with; empty: none. True where keys are trusted."""
+    """Verified only with trusted keys."""
 
     @property
     def identity(self) -> Identity:
-        """Which version of which run it is."""
+        """Version and run."""
         return Identity(self.run, self.version, self.manifest)
 
     @property
     def line(self) -> str:
-        """For a list of versions."""
+        """One line for lists."""
         return f"{self.version:>6}  {self.created}  {human_bytes(self.bytes):>8}  {self._what}"
 
     @property
@@ -405,11 +412,11 @@ class Manifest(_Counted):
 
 @dataclass(frozen=True)
 class Hop(_Report):
-    """One step of a plan: fetch these parts, be at `version`."""
+    """One step: fetch these parts to reach `version`."""
 
     kind: Literal["delta", "merged", "anchor"]
     from_version: int | None
-    """What it goes onto; None: it is a whole version."""
+    """None: whole version."""
     version: int
     bytes: int
     parts: tuple[Part, ...]
@@ -417,18 +424,16 @@ class Hop(_Report):
 
 @dataclass(frozen=True, repr=False)
 class Plan(_Report):
-    """The cheapest way to a version."""
+    """The cheapest path to a version."""
 
     version: int
     hops: tuple[Hop, ...]
     """Empty: nothing to do."""
     bytes: int
     all_deltas_bytes: int
-    """What every single version would take."""
     anchor_bytes: int
-    """Of the newest version that is stored whole."""
     notes: tuple[str, ...]
-    """Records that are damaged, and that the plan goes around."""
+    """Damaged records."""
 
     def __repr__(self) -> str:
         return f"Plan(version={self.version}, {plural(len(self.hops), 'hop')}, {human_bytes(self.bytes)})"
@@ -440,53 +445,43 @@ class Kept(_Report):
 
     why: Literal["newest", "pinned", "lease"]
     replica: str
-    """Whose lease it is."""
     until: int
-    """When the lease expires, in seconds since 1970 by the store's clock."""
+    """Unix seconds."""
     first: int
-    """What is wanted begins with this version,"""
     last: int
-    """and ends with this one."""
     anchor: int
-    """Versions from here on are kept to reach it."""
 
 
 @dataclass(frozen=True)
 class Waiting(_Report):
-    """Why objects of versions that are gone are not deleted yet."""
+    """Why objects are not deleted yet."""
 
     why: Literal["grace period", "lease", "recent", "unreadable heartbeat"]
     replica: str
-    """Whose lease it is."""
     until: int
-    """When the last of them may go, in seconds since 1970 by the store's clock; 0: not known."""
+    """Unix seconds; 0: unknown."""
     num_objects: int
     bytes: int
 
 
 @dataclass(frozen=True, repr=False)
 class GcReport(_Report):
-    """What `Chain.gc` removed, or would remove."""
+    """What `Chain.gc` removes."""
 
     head: int
     kept: tuple[tuple[int, int], ...]
-    """Ranges of versions, first and last."""
+    """Ranges."""
     reasons: tuple[Kept, ...]
-    """For these."""
     num_versions: int
-    """Records that were removed."""
     num_hops: int
-    """Anchors and merged deltas that were removed."""
     num_noted: int
-    """Objects that a later call deletes."""
+    """To be deleted later."""
     noted_bytes: int
     num_deleted: int
-    """Objects whose grace period was over."""
     deleted_bytes: int
     num_waiting: int
-    """Objects noted earlier, not due yet or being read,"""
+    """Not deleted yet."""
     waiting: tuple[Waiting, ...]
-    """and why."""
     num_orphans: int
     num_forgotten: int
     num_temporaries: int
@@ -505,10 +500,10 @@ class MergedDelta(_Report):
     version: int
     bytes: int
     separate_bytes: int
-    """Of the versions that it spans."""
+    """Of the single versions."""
     written: bool
     skipped: str
-    """Why it was not written."""
+    """Reason."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -516,9 +511,7 @@ class CompactReport(_Report):
     """What `Chain.compact` did."""
 
     merged: tuple[MergedDelta, ...]
-    """Written or skipped now."""
     num_there: int
-    """Those that were there before."""
     seconds: float
 
     def __repr__(self) -> str:
@@ -532,7 +525,7 @@ class AnchorReport(_Report):
 
     version: int
     written: bool
-    """False: it was stored whole already."""
+    """False: already whole."""
     bytes: int
     num_files: int
     seconds: float
@@ -540,12 +533,11 @@ class AnchorReport(_Report):
 
 @dataclass(frozen=True, repr=False)
 class FsckReport(_Report):
-    """What `Chain.fsck` found; true when nothing is damaged."""
+    """What `Chain.fsck` found; true if nothing is damaged."""
 
     problems: tuple[str, ...]
-    """Damage: something that was published cannot be had as it was."""
+    """Lost or damaged."""
     warnings: tuple[str, ...]
-    """Unusual, but nothing is lost."""
     head: int
     num_versions: int
     num_hops: int
@@ -553,7 +545,6 @@ class FsckReport(_Report):
     num_files: int
     bytes: int
     num_decoded: int
-    """Versions whose every tensor was decoded, and is right."""
     num_orphans: int
     orphan_bytes: int
     num_waiting: int
@@ -571,22 +562,19 @@ class FsckReport(_Report):
 
 @dataclass(frozen=True, repr=False)
 class MirrorReport(_Report):
-    """What was copied with one step: a version, or a merged delta or an anchor that was added to one."""
+    """One copied version, merged delta or anchor."""
 
     kind: Literal["version", "merged", "anchor"]
     version: int
     base: int | None
-    """Of a merged delta."""
     num_objects: int
-    """That its record names."""
     num_there: int
-    """Of those: they were there already."""
+    """Already there."""
     bytes: int
-    """That were copied."""
+    """Copied."""
     begins: bool
-    """The first version of the mirror, or the first behind those that the source has removed."""
+    """First, or after a gap."""
     collected: GcReport | None
-    """What the mirror's own retention removed then."""
     seconds: float
 
     def __repr__(self) -> str:
@@ -596,7 +584,7 @@ class MirrorReport(_Report):
 
 @dataclass(frozen=True)
 class RepairReport(_Report):
-    """What `Mirror.repair` looked at, and what it copied again."""
+    """What `Mirror.repair` did."""
 
     num_versions: int
     num_hops: int
@@ -612,11 +600,10 @@ class Foreign(_Report):
     dialect: str
     version: int
     base: int | None
-    """None: it is whole, or the dialect does not tell."""
+    """None: whole or unknown."""
     full: bool
     encoding: str
     checksum: str
-    """Empty: it has none."""
     num_tensors: int
     num_files: int
     file_bytes: int
@@ -624,16 +611,15 @@ class Foreign(_Report):
 
 @dataclass(frozen=True, repr=False)
 class ImportReport(_Report):
-    """A version that was imported."""
+    """An imported version."""
 
     version: int
     base: bool
-    """It is the checkpoint that the first version is applied to."""
+    """The base checkpoint."""
     source: Foreign | None
-    """What was read; None: the base, or there is no file of it."""
+    """None: no file."""
     published: PublishReport
     read_seconds: float
-    """To read it, and to patch tensors with it."""
     seconds: float
 
     def __repr__(self) -> str:
@@ -644,54 +630,18 @@ class ImportReport(_Report):
 
 @dataclass(frozen=True, repr=False)
 class ExportReport(_Report):
-    """A version that was exported."""
+    """An exported version."""
 
     target: Foreign
     note: str
-    """What its reader needs to have."""
+    """What the reader needs."""
     seconds: float
 
     @property
     def version(self) -> int:
-        """Its number, there and here."""
+        """Its number."""
         return self.target.version
 
     def __repr__(self) -> str:
         target = self.target
         return f"ExportReport(version={target.version}, {target.dialect} {target.encoding}, {human_bytes(target.file_bytes)})"
-
-
-@dataclass(frozen=True)
-class Shipped(_Report):
-    """What became of a version at one replica."""
-
-    name: str
-    address: str
-    rank: int | None
-    """In the group that carried it; None: it was not in it."""
-    version: int | None
-    """That it holds; None: nothing, or it does not say."""
-    bytes: int
-    """Sent to it since the version before was committed."""
-    seconds: float
-    """From the commit until it held the version."""
-    error: str
-    """Empty: it holds the version."""
-
-
-@dataclass(frozen=True)
-class ShipReport(_Report):
-    """What became of the newest version."""
-
-    version: int | None
-    carrier: str
-    """Empty: nobody was there to carry it to."""
-    epoch: int
-    """How many groups there were so far."""
-    bytes: int
-    """That went to the whole group at once."""
-    replicas: tuple[Shipped, ...]
-    phases: tuple[Phase, ...]
-    """Since the first object was put: "encode" (to the commit), "send", "apply"."""
-    warnings: tuple[str, ...]
-    """One for each replica that does not hold it, and why."""

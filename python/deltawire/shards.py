@@ -1,32 +1,28 @@
-"""From a trainer's shards to an engine's, rank to rank: layouts, the plan between two of them, and what moves along it."""
+"""Which rank of an engine needs how much from which rank of a trainer, before anything runs.
+
+A layout is a list for each rank of the boxes that it holds: of `layout_of_spec`, of `deltawire.torch.layout_of` on each rank, or
+written by hand.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from deltawire import _core
-from deltawire._internal.output import plural
-from deltawire._internal.tensors import Source, readable, writable
-from deltawire.carriers import Carrier, carrier_handle
-from deltawire.errors import InvalidArgument
-from deltawire.live import Proof
+from deltawire.errors import InvalidArgument, Unsupported
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-else:
-    Buffer = object
-
-Read = Callable[[str, tuple[int, ...], tuple[int, ...], Buffer], None]
-"""Fills a room with a box, row by row: name of the tensor, offset, extent, room."""
+_BITS = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6, "F64": 64, "I64": 64, "U64": 64, "C64": 64, "F32": 32, "I32": 32, "U32": 32}
 
 
 @dataclass(frozen=True)
 class ShardBox:
-    """A box of a tensor that a rank holds."""
+    """A part of a tensor."""
 
     name: str
     dtype: str
@@ -34,320 +30,212 @@ class ShardBox:
     offset: tuple[int, ...]
     extent: tuple[int, ...]
 
-
-class ShardLayout:
-    """Which boxes of which tensors each rank holds.
-
-    >>> import numpy as np, deltawire as dw
-    >>> from deltawire.shards import ShardLayout, plan_shards
-    >>> whole = np.zeros((4, 6), np.float32)
-    >>> trainer = ShardLayout.of_rank({"w": whole})
-    >>> halves = [dw.Tensor(whole[:, :3], shape=(4, 6), offset=(0, 0)), dw.Tensor(whole[:, 3:], shape=(4, 6), offset=(0, 3))]
-    >>> engine = ShardLayout.join([ShardLayout.of_rank({"w": half}) for half in halves])
-    >>> plan_shards(trainer, engine)
-    ShardPlan(1 trainer rank -> 2 engine ranks, 2 edges)
-    """
-
-    def __init__(self, core: _core.ShardLayout) -> None:
-        """Use the class methods."""
-        self._core = core
-
-    @classmethod
-    def of_rank(cls, tensors: Source) -> ShardLayout:
-        """What one rank holds: arrays, or `Tensor` for boxes. `deltawire.torch.HeldShards` knows modules and `DTensor`."""
-        return cls.of_boxes(_box_of(tensor) for tensor in readable(tensors))
-
-    @classmethod
-    def of_boxes(cls, boxes: Iterable[ShardBox]) -> ShardLayout:
-        """The same from words alone."""
-        words = [(one.name, one.dtype, list(one.shape), list(one.offset), list(one.extent)) for one in boxes]
-        return cls(_core.ShardLayout.of_boxes(words))
-
-    @classmethod
-    def join(cls, parts: Sequence[ShardLayout]) -> ShardLayout:
-        """The ranks of all of them, in this order."""
-        return cls(_core.ShardLayout.join([part._core for part in parts]))
-
-    @classmethod
-    def of_spec(cls, spec: str, checkpoint: str | os.PathLike[str]) -> ShardLayout:
-        """All ranks, from words such as "tp=4" or "tp=2,ep=2" and a checkpoint's tensors."""
-        return cls(_core.ShardLayout.of_spec(spec, Path(checkpoint)))
-
-    @classmethod
-    def parse(cls, text: str) -> ShardLayout:
-        """From the text of another process. `Corruption` when it is none."""
-        return cls(_core.ShardLayout.parse(text))
-
     @property
-    def text(self) -> str:
-        """For other processes and files, as JSON."""
-        return self._core.text()
+    def num_bytes(self) -> int:
+        """Its size."""
+        narrow = 8 if self.dtype.startswith("F8") or self.dtype in ("I8", "U8", "BOOL") else 16
+        return math.prod(self.extent) * _BITS.get(self.dtype, narrow) // 8
 
-    @property
-    def num_ranks(self) -> int:
-        """How many there are."""
-        return self._core.num_ranks
+    def cut(self, dimension: int, begin: int, end: int) -> ShardBox:
+        """Its part between two places of a dimension of the whole tensor."""
+        low = max(begin, self.offset[dimension])
+        high = max(low, min(end, self.offset[dimension] + self.extent[dimension]))
+        offset, extent = list(self.offset), list(self.extent)
+        offset[dimension], extent[dimension] = low, high - low
+        return replace(self, offset=tuple(offset), extent=tuple(extent))
 
-    def boxes(self, rank: int) -> list[ShardBox]:
-        """What a rank holds, by tensor."""
-        return [
-            ShardBox(name, dtype, tuple(shape), tuple(offset), tuple(extent))
-            for name, dtype, shape, offset, extent in self._core.boxes(rank)
-        ]
+    def overlap(self, other: ShardBox) -> ShardBox:
+        """The common part, which may have no elements."""
+        both = self
+        for dimension, (begin, count) in enumerate(zip(other.offset, other.extent, strict=True)):
+            both = both.cut(dimension, begin, begin + count)
+        return both
 
-    def rank_bytes(self, rank: int) -> int:
-        """Bytes of what a rank holds."""
-        return self._core.rank_bytes(rank)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShardLayout) and self._core.equals(other._core)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"ShardLayout({plural(self.num_ranks, 'rank')})"
-
-
-@dataclass(frozen=True)
-class ShardRefusal:
-    """Why a layout cannot be served shard to shard."""
-
-    obstacle: str
-    """missing-tensor, other-dtype, other-shape, gap or cut-bytes."""
-    tensor: str
-    words: str
+    def without(self, other: ShardBox) -> Iterator[ShardBox]:
+        """The rest of it, in boxes."""
+        rest = self
+        for dimension, (begin, count) in enumerate(zip(other.offset, other.extent, strict=True)):
+            end = rest.offset[dimension] + rest.extent[dimension]
+            sides = rest.cut(dimension, 0, begin), rest.cut(dimension, begin + count, end)
+            yield from (side for side in sides if side.num_bytes)
+            rest = rest.cut(dimension, begin, begin + count)
 
 
+Layout = Sequence[Sequence[ShardBox]]
+
+
+@dataclass
 class ShardPlan:
-    """Who sends which boxes to whom: the same on every rank that made it of the same layouts."""
+    """What moves from which trainer rank to which engine rank. Made by `plan_shards`."""
 
-    def __init__(self, core: _core.ShardPlan) -> None:
-        """Use `plan_shards`."""
-        self._core = core
-
-    @property
-    def digest(self) -> str:
-        """What both ends compare before anything moves."""
-        return self._core.digest
-
-    @property
-    def num_trainers(self) -> int:
-        """Ranks of the trainer: ranks 0 and up of a group."""
-        return self._core.num_trainers
-
-    @property
-    def num_engines(self) -> int:
-        """Ranks of the engine, which follow in a group."""
-        return self._core.num_engines
-
-    @property
-    def edges(self) -> dict[tuple[int, int], int]:
-        """Bytes of weights from trainer rank to engine rank."""
-        return {(trainer, engine): size for trainer, engine, size in self._core.edges()}
-
-    @property
-    def model_bytes(self) -> int:
-        """Of all tensors: what a broadcast would send to each engine rank."""
-        return self._core.model_bytes
-
-    @property
-    def refusals(self) -> list[ShardRefusal]:
-        """What stands in the way; none: the plan can be used."""
-        return [ShardRefusal(*words) for words in self._core.refusals()]
+    edges: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Bytes of weights by (trainer rank, engine rank)."""
+    refusals: dict[str, str] = field(default_factory=dict)
+    """Why tensors cannot go shard to shard."""
 
     def check(self) -> None:
-        """`Unsupported`, naming obstacle and tensor, when there are refusals: broadcast versions instead."""
-        self._core.check()
-
-    def __repr__(self) -> str:
-        trainers, engines = plural(self.num_trainers, "trainer rank"), plural(self.num_engines, "engine rank")
-        return f"ShardPlan({trainers} -> {engines}, {plural(len(self._core.edges()), 'edge')})"
+        """Raise `Unsupported` if there are refusals."""
+        for name, why in self.refusals.items():
+            more = f"; and {len(self.refusals) - 1} more" if len(self.refusals) > 1 else ""
+            raise Unsupported(f'shard to shard: tensor "{name}": {why}{more}')
 
 
-def plan_shards(
-    trainer: ShardLayout, engine: ShardLayout, *, trainer_rank: int | None = None, engine_rank: int | None = None
-) -> ShardPlan:
-    """Plan once, on every rank. A rank that names itself keeps what it needs alone."""
-    return ShardPlan(_core.plan_shards(trainer._core, engine._core, trainer_rank, engine_rank))
+def plan_shards(trainer: Layout, engine: Layout) -> ShardPlan:
+    """Let each engine rank take each element from one trainer rank, of its own number if possible.
 
-
-ShardReport = _core.ShardReport
-"""What a version took on one rank."""
-
-
-class ShardSender:
-    """A trainer rank's side: sends what changed since the version that each receiver holds, and all where that is too old.
-
-    >>> import threading, numpy as np
-    >>> from deltawire.carriers import local_group
-    >>> from deltawire.shards import ShardLayout, ShardReceiver, ShardSender, plan_shards
-    >>> weights, mine = {"w": np.arange(8.0)}, {"w": np.zeros(8)}
-    >>> layout = ShardLayout.of_rank(weights)
-    >>> plan = plan_shards(layout, layout)
-    >>> sender, receiver = ShardSender(plan, 0, weights), ShardReceiver(plan, 0, mine)
-    >>> trainer, engine = local_group(2)
-    >>> sending = threading.Thread(target=sender.send, args=(trainer, 1))
-    >>> sending.start()
-    >>> receiver.receive(engine).version
-    1
-    >>> receiver.commit()
-    >>> sending.join()
-    >>> mine["w"]
-    array([0., 1., 2., 3., 4., 5., 6., 7.])
+    >>> whole = ShardBox("w", "BF16", (4, 6), (0, 0), (4, 6))
+    >>> plan_shards([[whole]], [[whole.cut(1, 0, 3)], [whole.cut(1, 3, 6)]]).edges
+    {(0, 0): 24, (0, 1): 24}
     """
+    plan, holders = ShardPlan(), dict[str, list[tuple[int, ShardBox]]]()
+    for rank, boxes in enumerate(trainer):
+        for box in boxes:
+            holders.setdefault(box.name, []).append((rank, box))
+    for rank, boxes in enumerate(engine):
+        for box in boxes:
+            if not math.prod(box.extent):
+                continue
+            held = holders.get(box.name, [])
+            if why := _mismatch(box, [one for _, one in held]):
+                plan.refusals[box.name] = why
+                continue
+            missing = [box]
+            for source, one in sorted(held, key=lambda item: (item[0] - rank) % len(trainer)):
+                if found := sum(part.overlap(one).num_bytes for part in missing):
+                    plan.edges[source, rank] = plan.edges.get((source, rank), 0) + found
+                    missing = [
+                        rest for part in missing for rest in (part.without(one) if part.overlap(one).num_bytes else [part])
+                    ]
+            if missing:
+                plan.refusals[box.name] = f"no trainer rank holds its box at {missing[0].offset} of {missing[0].extent}"
+    plan.edges = dict(sorted(plan.edges.items()))
+    return plan
 
-    def __init__(
-        self,
-        plan: ShardPlan,
-        rank: int,
-        tensors: Source = (),
-        *,
-        read: Read | None = None,
-        timeout: float = 300,
-        bucket_bytes: int = 512 << 20,
-        slice_bytes: int = 16 << 20,
-        threads: int = 0,
-        history_bytes: int | None = None,
-    ) -> None:
-        """Send `tensors`, in host memory, or what `read` gives of them.
 
-        A snapshot of what is sent is kept in host memory, and `history_bytes` (None: an eighth of it) of what leads back to
-        versions before, for receivers that missed some. The tensors must stay as they are while `send` is at work.
-        """
-        self._tensors = [] if read is not None else writable(tensors)
-        self._core = _core.ShardSender(
-            plan._core, rank, self._tensors, read, float(timeout), bucket_bytes, slice_bytes, threads, history_bytes
+def _mismatch(box: ShardBox, held: list[ShardBox]) -> str | None:
+    if not held:
+        return "no trainer rank holds it"
+    theirs = next((one for one in held if (one.dtype, one.shape) != (box.dtype, box.shape)), None)
+    if theirs is None:
+        return None
+    return f"it is {theirs.dtype} {list(theirs.shape)} in the trainer and {box.dtype} {list(box.shape)} in the engine"
+
+
+# How tensor-parallel ranks divide a tensor, by parts of its name: docs/transports.md shows the same table.
+_RULES = {
+    "rows": ("q_proj", "q_b_proj", "kv_b_proj", "gate_proj", "up_proj", "w1", "w3"),
+    "heads": ("k_proj", "v_proj"),
+    "columns": ("o_proj", "down_proj", "w2"),
+    "vocabulary": ("embed_tokens", "lm_head"),
+}
+_FUSED = ("qkv_proj", "gate_up_proj")  # engines divide each tensor in it for itself
+_RULE_OF = {part: rule for rule, parts in _RULES.items() for part in parts}
+_WORDS = ("tp", "fsdp", "ep", "pp")  # tp ranks count fastest
+
+
+def layout_of_spec(spec: str, checkpoint: str | os.PathLike[str]) -> list[list[ShardBox]]:
+    """The layout of words such as "tp=4" or "tp=2,ep=2" and a checkpoint's tensors."""
+    sizes = dict.fromkeys(_WORDS, 1)
+    for word in spec.split(","):
+        name, _, count = word.partition("=")
+        if name not in sizes or not count.isdecimal() or not 1 <= int(count) <= 65536:
+            raise InvalidArgument(f'layout "{spec}": "{word}" is not one of tp=N, fsdp=N, ep=N, pp=N')
+        sizes[name] = int(count)
+    tensors, config = _tensors(Path(checkpoint)), _config(Path(checkpoint))
+    facts = _Facts(spec, sizes, config.get("num_key_value_heads", 0), [box.name for box in tensors])
+    return [[own for box in tensors for own in facts.boxes(box, rank)] for rank in range(math.prod(sizes.values()))]
+
+
+@dataclass
+class _Facts:
+    spec: str
+    sizes: dict[str, int]
+    kv_heads: int
+    names: list[str]
+
+    def __post_init__(self) -> None:
+        self.num_layers, self.num_experts = (
+            1 + max((_number(name, part) or 0 for name in self.names), default=0) for part in ("layers", "experts")
         )
+        self.has_head = any(name.startswith("lm_head") for name in self.names)
 
-    def send(self, carrier: Carrier, version: int) -> ShardReport:
-        """Every rank of the group sends, or receives. Ranks that were lost are in the report; others have the version."""
-        return self._core.send(carrier_handle(carrier), version)
+    def boxes(self, box: ShardBox, rank: int) -> Iterator[ShardBox]:
+        """What a rank holds of a tensor: no box, or one."""
+        place = {}
+        for word in _WORDS:
+            rank, place[word] = divmod(rank, self.sizes[word])
+        if not self._is_on_stage(box.name, place["pp"]):
+            return
+        expert, parts = _number(box.name, "experts"), box.name.split(".")
+        is_stack = "experts" in parts and expert is None and len(box.shape) > 1
+        if expert is not None:
+            if place["ep"] != expert * self.sizes["ep"] // self.num_experts:
+                return
+        elif is_stack:
+            box = self._share(box, 0, place, "ep")
+        if self.sizes["tp"] > 1 and any(part in _FUSED for part in parts):
+            raise InvalidArgument(f'layout "{self.spec}": how ranks divide the fused "{box.name}" is not known; use layout_of')
+        rule = next((_RULE_OF[part] for part in parts if part in _RULE_OF), None)
+        first = 1 if is_stack else 0
+        if rule == "vocabulary":
+            box = _chunk(box, 0, self.sizes["tp"], place["tp"])
+        elif rule == "heads" and 0 < self.kv_heads < self.sizes["tp"]:  # neighbours have the same heads
+            head = place["tp"] * self.kv_heads // self.sizes["tp"]
+            box = _chunk(box, 0, self.kv_heads, head)
+        elif rule == "columns" and len(box.shape) > first + 1:
+            box = self._share(box, first + 1, place, "tp")
+        elif rule in ("rows", "heads"):
+            box = self._share(box, first, place, "tp")
+        if box.shape:
+            box = _chunk(box, 0, self.sizes["fsdp"], place["fsdp"])
+        if box.num_bytes:
+            yield box
 
-    def proof(self) -> Proof:
-        """What this rank holds, for `prove_shards`."""
-        return _proof(self._core.proof())
+    def _share(self, box: ShardBox, dimension: int, place: dict[str, int], word: str) -> ShardBox:
+        if box.shape[dimension] % self.sizes[word]:
+            why = f"{box.shape[dimension]} cannot be divided by {self.sizes[word]} ranks"
+            raise InvalidArgument(f'layout "{self.spec}", tensor "{box.name}": {why}')
+        return _chunk(box, dimension, self.sizes[word], place[word])
 
-    @property
-    def version(self) -> int | None:
-        """That was sent last."""
-        return self._core.version
-
-    @property
-    def snapshot_bytes(self) -> int:
-        """Of host memory."""
-        return self._core.snapshot_bytes
-
-
-@dataclass(frozen=True)
-class StagedShard:
-    """What has come of one box, checked and not yet written."""
-
-    name: str
-    dtype: str
-    offset: tuple[int, ...]
-    extent: tuple[int, ...]
-    positions: Any
-    """Elements of the box, ascending, as uint64; None: all of them."""
-    values: Any
-    """Their bytes, as uint8."""
-
-
-class ShardReceiver:
-    """An engine rank's side: receives and checks, then writes; or lets an engine swap in what is `staged`."""
-
-    def __init__(
-        self,
-        plan: ShardPlan,
-        rank: int,
-        tensors: Source = (),
-        *,
-        read: Read | None = None,
-        timeout: float = 300,
-        bucket_bytes: int = 512 << 20,
-        slice_bytes: int = 16 << 20,
-        threads: int = 0,
-    ) -> None:
-        """Receive into `tensors`, in host memory; or decode against what `read` gives, and leave writing to the caller."""
-        self._tensors = [] if read is not None else writable(tensors)
-        self._core = _core.ShardReceiver(
-            plan._core, rank, self._tensors, read, float(timeout), bucket_bytes, slice_bytes, threads
-        )
-
-    def receive(self, carrier: Carrier) -> ShardReport:
-        """Get the next version and check all of it. Nothing is written; after a failure everything is as it was."""
-        return self._core.receive(carrier_handle(carrier))
-
-    @property
-    def staged(self) -> list[StagedShard]:
-        """What `receive` got, copied."""
-        return [StagedShard(*words) for words in self._core.staged()]
-
-    def commit(self) -> None:
-        """Write it to the tensors."""
-        self._core.commit(self._tensors)
-
-    def committed(self, *, written: bool = True) -> None:
-        """The caller has written what was staged. Not `written`: nobody knows what there is, and the next version comes whole."""
-        self._core.committed(written)
-
-    def discarded(self) -> None:
-        """The caller has not written it."""
-        self._core.discarded()
-
-    def proof(self) -> Proof:
-        """What this rank holds, for `prove_shards`."""
-        return _proof(self._core.proof())
-
-    @property
-    def version(self) -> int | None:
-        """That was committed."""
-        return self._core.version
+    def _is_on_stage(self, name: str, stage: int) -> bool:
+        stages, layer = self.sizes["pp"], _number(name, "layers")
+        if layer is not None:
+            return layer * stages // self.num_layers == stage
+        embeds = "embed_tokens" in name
+        return (embeds and stage == 0) or (stage + 1 == stages and (not embeds or not self.has_head))
 
 
-def prove_shards(carrier: Carrier, plan: ShardPlan, proof: Proof, timeout: float = 300) -> int:
-    """Whether engine ranks hold what trainer ranks hold, by sums alone; how many tensors were compared. All ranks call it.
-
-    `BaseMismatch`, on every rank, names tensors that differ.
-    """
-    return _core.prove_shards(carrier_handle(carrier), plan._core, proof._core, float(timeout))
+def _chunk(box: ShardBox, dimension: int, shares: int, index: int) -> ShardBox:
+    """As torch.chunk divides what the rank has: the last ones have less."""
+    begin, count = box.offset[dimension], -(-box.extent[dimension] // shares)
+    return box.cut(dimension, begin + count * index, begin + count * (index + 1))
 
 
-def gather_layouts(carrier: Carrier, own: ShardLayout, num_trainers: int, timeout: float = 60) -> tuple[ShardLayout, ShardLayout]:
-    """Layouts of trainer and engine from what each rank of a group says of itself. All ranks call it, once."""
-    texts = gather_texts(carrier, own.text, range(carrier.size), timeout)
-    layouts = [own if rank == carrier.rank else ShardLayout.parse(texts[rank]) for rank in range(carrier.size)]
-    return ShardLayout.join(layouts[:num_trainers]), ShardLayout.join(layouts[num_trainers:])
+def _number(name: str, part: str) -> int | None:
+    found = re.search(rf"(?:^|\.){part}\.(\d+)(?:\.|$)", name)
+    return None if found is None else int(found[1])
 
 
-def gather_texts(carrier: Carrier, own: str, ranks: Iterable[int], timeout: float) -> dict[int, str]:
-    """What each of these ranks says, this one too. All of them call it."""
-    text = own.encode()
-    others = [rank for rank in ranks if rank != carrier.rank]
-    sizes = {rank: bytearray(8) for rank in others}
-    head = len(text).to_bytes(8, "little")
-    carrier.exchange([(rank, head) for rank in others], list(sizes.items()), timeout)
-    rooms = {}
-    for rank, words in sizes.items():
-        size = int.from_bytes(words, "little")
-        if not 0 < size <= _MOST_LAYOUT_BYTES:
-            raise InvalidArgument(f"rank {rank}: a layout of {size} bytes")
-        rooms[rank] = bytearray(size)
-    carrier.exchange([(rank, text) for rank in others], list(rooms.items()), timeout)
-    try:
-        return {rank: room.decode() for rank, room in rooms.items()} | {carrier.rank: own}
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"a layout that is no text: {error}") from None
+def _tensors(path: Path) -> list[ShardBox]:
+    """From the headers of a checkpoint's files."""
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    if not files:
+        raise InvalidArgument(f"{path}: no safetensors files")
+    boxes = []
+    for file in files:
+        try:
+            with file.open("rb") as opened:
+                header = json.loads(opened.read(min(int.from_bytes(opened.read(8), "little"), 100 << 20)))
+            for name, form in header.items():
+                if name != "__metadata__":
+                    shape = tuple(int(count) for count in form["shape"])
+                    boxes.append(ShardBox(name, form["dtype"], shape, (0,) * len(shape), shape))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InvalidArgument(f"{file}: not a safetensors file: {error}") from error
+    return boxes
 
 
-_MOST_LAYOUT_BYTES = 256 << 20
-
-
-def _box_of(tensor: _core.Tensor) -> ShardBox:
-    offset, extent = tensor.box
-    return ShardBox(tensor.name, tensor.dtype, tuple(tensor.shape), tuple(offset), tuple(extent))
-
-
-def _proof(core: _core.Proof) -> Proof:
-    proof = Proof.__new__(Proof)
-    proof._core = core
-    return proof
+def _config(path: Path) -> dict[str, Any]:
+    file = path / "config.json"
+    words: dict[str, Any] = json.loads(file.read_bytes()) if file.is_file() else {}
+    return dict(words.get("text_config", words))

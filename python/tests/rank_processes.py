@@ -12,9 +12,8 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
-FORMING_SECONDS = 120.0  # a busy machine
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["deltawire.torch.groups"])
+_context.set_forkserver_preload(["deltawire.torch.broadcast"])
 
 
 class Rank:
@@ -34,17 +33,6 @@ class Rank:
         self._pipe.send(("came", None))
         self._pipe.recv()
 
-    def carrier(self, backend: str = "gloo") -> Any:
-        """A group of all of them."""
-        from deltawire.torch.groups import TorchBackend
-
-        made = TorchBackend(backend)
-        if self.rank == 0:
-            gathering = made.open(self.size, "127.0.0.1", FORMING_SECONDS)
-            self.told(gathering.ticket)
-            return gathering.finish(FORMING_SECONDS)
-        return made.enter(self.told(), self.rank, self.size, FORMING_SECONDS)
-
 
 def run_ranks(size: int, call: Callable[..., Any], *args: Any) -> list[Any]:
     """What `call(rank, *args)` gave on each; None for one that died. What any of them raised is raised here."""
@@ -59,7 +47,10 @@ def run_ranks(size: int, call: Callable[..., Any], *args: Any) -> list[Any]:
     try:
         results, num_came = [_Pending] * size, 0
         while _Pending in results:
-            for ready in multiprocessing.connection.wait([p for p, r in zip(pipes, results, strict=True) if r is _Pending], 240):
+            pending = [pipe for pipe, result in zip(pipes, results, strict=True) if result is _Pending]
+            heard = multiprocessing.connection.wait(pending, 240)
+            assert heard, f"ranks {[pipes.index(pipe) for pipe in pending]} say nothing"
+            for ready in heard:
                 rank = pipes.index(ready)
                 try:
                     kind, words = ready.recv()

@@ -219,25 +219,6 @@ def replica_of_any_placement() -> None:
         assert state_bits(whole(mine)) == state_bits(whole(state))
 
 
-def tracked() -> None:
-    model = Net()
-    model.up.requires_grad_(False)
-    fully_shard(model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=False)
-    publisher = dw.Publisher(str(FOLDER / "tracked"), model, tracker=dw.torch.track(optimizer), **QUICK)
-    for step in range(3):
-        publisher.publish()
-        state = whole(model.state_dict())
-        if RANK == 0:
-            same(FOLDER / "tracked", state, step)
-        dist.barrier()
-        model(torch.rand(4, 8)).square().sum().backward()
-        optimizer.step()
-        if step == 1:
-            with torch.no_grad():
-                model.up.weight.add_(1)
-
-
 def shards_of(step: int) -> dict[str, torch.Tensor]:
     """A state in all placements, the same whatever the number of ranks."""
     torch.manual_seed(1)
@@ -322,7 +303,7 @@ def partial_sums_are_refused() -> None:
 def shards_need_all_ranks() -> None:
     alone = dw.Publisher("memory:one")
     failure = failure_of(lambda: alone.publish({"w": shards_of(0)["rows"]}))
-    assert 'tensor "w": is sharded, and this publisher is alone' in str(failure)
+    assert 'tensor "w": is sharded, but this publisher has no group' in str(failure)
 
 
 def quantised() -> None:

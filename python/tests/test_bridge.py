@@ -37,11 +37,11 @@ def held(store: Any, version: int) -> dict[str, Any]:
 
 def test_the_dialects_have_names() -> None:
     names = dw.dialects.names()
-    assert {"slime", "slime-gen1", "trl"} <= names.keys()
+    assert {"slime", "trl"} == names.keys()
     assert all(names.values())
 
 
-@pytest.mark.parametrize("dialect", ["slime", "slime-gen1", "trl"])
+@pytest.mark.parametrize("dialect", ["slime", "trl"])
 def test_there_and_back_under_the_same_numbers(dialect: str, store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
     publish(store, weights, 4)
     exported = dw.dialects.export_dialect(dialect, store, tmp_path / "theirs", work=tmp_path / "e")
@@ -103,7 +103,7 @@ def test_a_closed_one_says_so(store: str, tmp_path: Path, weights: dict[str, Any
 
 
 def test_a_hook_of_slime(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
-    """As docs/dialects.md has it: called once before the first version, and after each."""
+    """As docs/migration.md has it: called once before the first version, and after each."""
     publish(store, weights, 4)
     dw.dialects.export_dialect("slime", store, tmp_path / "theirs", work=tmp_path / "e")
     base, folder = base_of(store, tmp_path / "base"), tmp_path / "updates"

@@ -45,3 +45,48 @@ def test_the_reference_is_current() -> None:
     pytest.importorskip("transformers")
     done = subprocess.run([sys.executable, ROOT / "scripts/python-api", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def anchors_of(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    titles = (re.sub(r"[^\w\- ]", "", title.lower()) for title in re.findall(r"^#+ (.+)$", text, re.M))
+    return {title.replace(" ", "-") for title in titles}
+
+
+def quoted_messages() -> list[str]:
+    """The first column of the tables of the troubleshooting page."""
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/troubleshooting.md").read_text(), re.M)
+    return [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
+
+
+def source_text() -> str:
+    """All sources, with adjacent string literals joined and quotes in them unescaped."""
+    kinds = {".cpp", ".h", ".py"}
+    files = [path for top in ("src", "cli", "python/deltawire") for path in (ROOT / top).rglob("*") if path.suffix in kinds]
+    joined = (re.sub(r'"\s*\n\s*f?"', "", path.read_text()) for path in files if path.name != "next_step.cpp")
+    return "\n".join(joined).replace('\\"', '"')
+
+
+def test_quoted_messages_are_in_the_source() -> None:
+    messages, source = quoted_messages(), source_text()
+    assert len(messages) > 25
+    pieces = [piece.strip() for message in messages for piece in message.split("…")]
+    assert [piece for piece in pieces if piece not in source] == []
+
+
+PAGES = [page for folder in (".", "docs", "bench", "examples", "deploy") for page in ROOT.glob(f"{folder}/*.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_resolve(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path) if path else page
+        if re.match(r"[a-z]+:", link):
+            continue
+        if not target.exists() or (anchor and anchor not in anchors_of(target)):
+            broken.append(link)
+    assert not broken

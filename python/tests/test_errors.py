@@ -115,7 +115,7 @@ def test_bad_arguments(store: str, tmp_path: Path) -> None:
         dw.Publisher(store).publish({"w": dw.Tensor(np.zeros(3), shape=(4,))})
     with pytest.raises(dw.Unsupported, match='dtype "F3" is not known'):
         dw.Publisher(store).publish({"w": dw.Tensor(np.zeros(3), "F3")})
-    with pytest.raises(dw.InvalidArgument, match="no whole BF16"):
+    with pytest.raises(dw.InvalidArgument, match="do not make whole BF16"):
         dw.Publisher(store).publish({"w": dw.Tensor(np.zeros(3, np.uint8), "BF16")})
 
 
@@ -136,10 +136,10 @@ def test_closed_objects_say_so(store: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ({"w": [1, 2]}, 'tensor "w": list is no array'),
+        ({"w": [1, 2]}, 'tensor "w": list is not an array'),
         ({"w": np.array(["a"])}, 'tensor "w": numpy.ndarray of dtype <U1, which safetensors does not have'),
-        ({1: np.zeros(3)}, "names of tensors are str, and 1 is int"),
-        (np.zeros((2, 2)), "a model is a dict of arrays, or pairs of names and arrays, and this is a numpy.ndarray"),
+        ({1: np.zeros(3)}, "names of tensors must be str, and 1 is int"),
+        (np.zeros((2, 2)), "a model must be a dict of arrays, or pairs of names and arrays, and this is a numpy.ndarray"),
         (3, "and this is a int"),
     ],
 )

@@ -27,6 +27,8 @@ FAILS = {
     ("torch", "import deltawire.trainers.trl"): "trl",
     ("peft", "import deltawire.trainers.peft"): "peft",
     ("tqdm", "dw.Publisher('memory:x', {'w': np.zeros(4)}, progress=True)"): "progress",
+    ("nixl", "dw.nixl.NixlStore('http://127.0.0.1:1')"): "nixl",
+    ("nixl", "dw.serve('memory:x', nixl_bytes=1 << 20)"): "nixl",
 }
 COMMAND = "sys.argv = ['deltawire', 'quantize', *{}]; from deltawire.__main__ import main; main()"
 RUN = """

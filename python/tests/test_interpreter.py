@@ -151,7 +151,7 @@ def test_callbacks_cannot_call_what_called_them(store: str) -> None:
 
     publisher = dw.Publisher(store, weights, progress=again)
     gone = weakref.ref(publisher)
-    with pytest.raises(dw.InvalidArgument, match="is at work"):
+    with pytest.raises(dw.InvalidArgument, match="is busy"):
         publisher.publish()
     publisher = again = None  # type: ignore[assignment]  # a circle: the publisher has the callback, which has it
     gc.collect()

@@ -51,7 +51,7 @@ def test_of_replicas_and_chains_too(store: str, tmp_path: Path) -> None:
         ({"keys": "trainer"}, "keys is 'trainer', and must be dw.Keys(sign=...)"),
         ({"anchors": 50}, 'anchors is 50, and must be dw.Anchors(every=...) or "only"'),
         ({"anchors": "all"}, "must be dw.Anchors(every=...)"),
-        ({"options": {"limits": 1}}, "options is {'limits': 1}, and must be dw.PublishOptions(hysteresis=...)"),
+        ({"options": {"limits": 1}}, "options is {'limits': 1}, and must be dw.PublishOptions(hook_before_commit=...)"),
         ({"options": dw.PublishOptions(limits=dw.Limits(threads=-1))}, "Limits(threads=-1): must be a whole number, 0 or more"),
         ({"options": dw.PublishOptions(part_bytes="1")}, "PublishOptions(part_bytes='1'): must be a whole number"),  # type: ignore[arg-type]
         ({"anchors": dw.Anchors(every=1.5)}, "Anchors(every=1.5): must be a whole number"),  # type: ignore[arg-type]
@@ -79,10 +79,10 @@ def test_a_group_in_the_options_of_the_wrong_kind_is_named() -> None:
         (lambda store: dw.Publisher(store, WEIGHTS, snapshot=""), 'leave it out, or say "memory"'),
         (lambda store: dw.Publisher(store, snapshot="folder", group=thread_ranks(2)[0]), "in memory, not in a folder"),
         (lambda store: dw.Publisher(store, WEIGHTS, group=ThreadRank(2, 2, [], Barrier(2))), "rank 2 of 2"),
-        (lambda store: dw.Publisher(store, WEIGHTS, group="world"), "group: a str is neither a process group of torch nor"),
+        (lambda store: dw.Publisher(store, WEIGHTS, group="world"), "group: a str is neither a torch process group nor"),
         (lambda store: dw.Publisher(store, WEIGHTS, group=thread_ranks(2)[0]).publish_checkpoint("x"), "from one process"),
-        (lambda store: dw.Publisher(store, WEIGHTS, keys=dw.Keys(change=True)), 'give the new one, or say "unsigned"'),
-        (lambda store: dw.Publisher(store, WEIGHTS, keys=dw.Keys(sign="key", change="unsigned")), "one or the other"),
+        (lambda store: dw.Publisher(store, WEIGHTS, keys=dw.Keys(change=True)), 'give the new key, or "unsigned"'),
+        (lambda store: dw.Publisher(store, WEIGHTS, keys=dw.Keys(sign="key", change="unsigned")), "exclude each other"),
         (lambda store: dw.TensorReplica(store, WEIGHTS, select=dw.Select(trainable_only=True)), "trainable"),
         (lambda _: dw.Keys(sign=""), "leave it out to go without"),
         (lambda _: dw.Keys(change="never"), 'must be False, True or "unsigned"'),  # type: ignore[arg-type]
@@ -151,9 +151,9 @@ def test_a_missing_key_does_not_end_the_signing(store: str, tmp_path: Path) -> N
     assert len(dw.Chain(store, keys=dw.Keys(trust=tmp_path / "old.pub"))) == 1
     with pytest.raises(dw.Corruption):
         dw.Chain(store, keys=dw.Keys(trust=tmp_path / "new.pub"))[0]
-    with pytest.raises(dw.InvalidArgument, match="this would not be signed"):
+    with pytest.raises(dw.InvalidArgument, match="the new record would be unsigned"):
         signed_by(dw.Keys())
-    with pytest.raises(dw.InvalidArgument, match="there is none to sign with"):
+    with pytest.raises(dw.InvalidArgument, match="no signing key is given"):
         signed_by(dw.Keys(change=True))
     assert dw.Chain(store).head == 0
     assert signed_by(dw.Keys(sign=tmp_path / "new", change=True)) not in ("", old)

@@ -96,7 +96,7 @@ class _Module:
         ((_Module(), model()), r"_Module; a store is a path, a URL or a dw.Store"),
         (("memory:x", "/models/a"), r"of type str; give a model .*dw.Publisher\(store\).publish_checkpoint\(path\)"),
         (("memory:x", [np.zeros(2), np.zeros(3)]), r"numpy.ndarray, which has no name; .*dict\(model.named_parameters\(\)\)"),
-        (("memory:x", [("a", np.zeros(2)), np.zeros((2, 2))]), r"holds a numpy.ndarray, which has no name"),
+        (("memory:x", [("a", np.zeros(2)), np.zeros((2, 2))]), r"has a numpy.ndarray, which has no name"),
         (("memory:x", iter([np.zeros(2)])), r"can be read only once; .*dict\(model.named_parameters\(\)\)"),
     ],
 )
@@ -108,6 +108,6 @@ def test_wrong_arguments_say_what_to_write(arguments: tuple[Any, Any], said: str
 def test_wrong_tensors_of_one_publish(store: str) -> None:
     publisher = dw.Publisher(store)
     for wrong in ([np.zeros(2)], (np.zeros(2) for _ in range(2)), "weights"):
-        with pytest.raises(dw.InvalidArgument, match="a model is a dict of arrays"):
+        with pytest.raises(dw.InvalidArgument, match="a model must be a dict of arrays"):
             publisher.publish(wrong)  # type: ignore[arg-type]
     publisher.publish(model().items())

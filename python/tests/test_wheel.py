@@ -77,6 +77,21 @@ def test_it_brings_the_command_line(bare: Path, tmp_path: Path) -> None:
         assert json.loads(run(*command, "log", "store", "--json", folder=tmp_path))["head"] == 1
 
 
+def test_it_says_what_is_inside(bare: Path) -> None:
+    [info] = bare.glob("lib/python*/site-packages/deltawire-*.dist-info")
+    sbom = json.loads((info / "sboms/deltawire.cdx.json").read_text())
+    assert (sbom["bomFormat"], sbom["metadata"]["component"]["version"]) == ("CycloneDX", dw.__version__)
+    components = {component["name"]: component for component in sbom["components"]}
+    assert {"openssl", "libzstd", "xxhash", "highway", "nlohmann-json3", "cli11", "nanobind", "gcc-12"} <= components.keys()
+    metadata = (info / "METADATA").read_text().partition("\n\n")[0].splitlines()
+    for name, component in components.items():
+        assert component["version"], name
+        assert component["purl"].startswith("pkg:"), name
+        assert component["licenses"], name
+        assert (info / "licenses" / f"{name}.txt").stat().st_size > 100, name
+        assert f"License-File: {name}.txt" in metadata
+
+
 def test_verbs_to_try_and_measure_are_elsewhere(bare: Path, tmp_path: Path) -> None:
     program = bare / "bin/deltawire"
     verbs = ["demo", "simulate", "bench"]

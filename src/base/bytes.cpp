@@ -38,6 +38,16 @@ bool is_hex(std::string_view text) noexcept {
   return text.find_first_not_of(kDigits) == std::string_view::npos;
 }
 
+std::vector<std::string_view> split_text(std::string_view text, char separator) {
+  std::vector<std::string_view> pieces;
+  while (true) {
+    const size_t at = text.find(separator);
+    pieces.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return pieces;
+    text.remove_prefix(at + 1);
+  }
+}
+
 std::string random_hex(size_t digits) {
   std::vector<uint8_t> bytes((digits + 1) / 2);
   if (RAND_bytes(bytes.data(), int(bytes.size())) != 1) std::abort();  // no randomness: no run ids

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "deltawire/status.h"
 
@@ -57,6 +58,9 @@ using Allocate = std::function<Result<std::shared_ptr<uint8_t[]>>(uint64_t size_
 std::string to_hex(Bytes bytes);
 std::string to_hex(std::string_view bytes);
 bool is_hex(std::string_view text) noexcept;  // nothing but such digits
+
+// The pieces of `text` between separators: one more than those; they point into it.
+std::vector<std::string_view> split_text(std::string_view text, char separator);
 
 std::string random_hex(size_t digits);  // from the system's source of randomness
 

@@ -24,10 +24,10 @@ Status write_all(int fd, uint64_t offset, Bytes bytes, const std::filesystem::pa
   return {};
 }
 
-Status take_space(int fd, uint64_t size, const std::filesystem::path& path) {
+Status take_space(int fd, uint64_t offset, uint64_t size, const std::filesystem::path& path) {
   if (size == 0) return {};
   int error;
-  while ((error = ::posix_fallocate(fd, 0, off_t(size))) == EINTR) {
+  while ((error = ::posix_fallocate(fd, off_t(offset), off_t(size))) == EINTR) {
   }
   if (error == 0) return {};
   return system_error(path, "cannot take " + std::to_string(size) + " bytes of disk", error);
@@ -161,7 +161,7 @@ Status AtomicFile::write_at(uint64_t offset, Bytes bytes) {
 Status AtomicFile::allocate(uint64_t size) {
   if (size == 0) return {};
   // A full disk must show here: through a mapping it would be a fatal signal.
-  DW_RETURN_IF_ERROR(take_space(fd_, size, shown_));
+  DW_RETURN_IF_ERROR(take_space(fd_, 0, size, shown_));
   end_ = size;
   return {};
 }

@@ -42,8 +42,8 @@ inline Status system_error(const std::filesystem::path& path, std::string_view w
 
 // All of the bytes. `path` is for messages.
 Status write_all(int fd, uint64_t offset, Bytes bytes, const std::filesystem::path& path);
-// The disk space of the first `size` bytes, now.
-Status take_space(int fd, uint64_t size, const std::filesystem::path& path);
+// The disk space of these bytes, now.
+Status take_space(int fd, uint64_t offset, uint64_t size, const std::filesystem::path& path);
 
 // What tells a file that was written to from one that was not.
 struct FileIdentity {

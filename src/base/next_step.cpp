@@ -7,7 +7,7 @@ constexpr NextStep kSteps[] = {
     // Messages that say it themselves.
     {"see deltawire ", ""},
     {"choose another name", ""},
-    {"choose an empty place", ""},
+    {"choose an empty destination", ""},
     {"choose a name that", ""},
     {"give ", ""},
     {"move it away", ""},
@@ -20,7 +20,7 @@ constexpr NextStep kSteps[] = {
     {"a clone: make build", ""},
     {"pip install ", ""},
     {"readers need the .pub", ""},
-    {"way out: ", ""},
+    {"instead: ", ""},
     {"the checkpoint that the run began with?", ""},
     {"begin with a base that has", ""},
     {"begin with the checkpoint", ""},
@@ -29,7 +29,8 @@ constexpr NextStep kSteps[] = {
     {"a source that has moved", ""},
     {"mport into a", ""},
     {"mport it into a", ""},
-    {"export to an empty place", ""},
+    {"export to an empty destination", ""},
+    {"store an anchor there first", ""},
     {"the dialect: deltawire inspect", ""},
     {"lists what it has", ""},
     {"nothing of it was committed", "copy the version again from where it came, then repeat"},
@@ -40,29 +41,22 @@ constexpr NextStep kSteps[] = {
      "it"},
     {"holds a line end", "set it without the line end: DELTAWIRE_ENGINE_API_KEY=$(cat FILE)"},
     {"cannot write to stdout", "check where the output goes: the work itself may be done"},
-    {"set accept_loss", "restore the store, or publish to an empty one; or give up what is lost"},
+    {"set accept_loss", "restore the store, or publish to an empty one; or accept the loss"},
     {"restore the store, or import", ""},
     {"set schema_change",
-     "publish another model to another store; or say that this one's tensors are to change"},
+     "publish another model to another store; or allow this one's tensors to change"},
     {"is neither empty nor a store", ""},
     {"is the store mounted?", "mount it and repeat; or begin a new run there"},
 
-    // Ships and mirrors.
-    {"the shared secret does not match", "use the secret that the publisher has"},
-    {"only the publisher writes", "publish to the publisher's own STORE; ship:// is for replicas"},
+    // Mirrors.
     {"have different histories", "find out who rewrote SOURCE; then mirror it into an empty DEST"},
-    {"is another record than the source's", "mirror once with verification, which copies it again"},
-    {"no carrier ", "name one of these"},
-
-    // Shards.
-    {"shard layout: ", "make the layout again: docs/carriers.md says what is in one"},
+    {"differs from the source's record", "mirror once with verification, which copies it again"},
 
     // Versions in the layouts of other projects.
-    {"no base was given to begin with", "give the checkpoint that version 0 is"},
     {"needs the checkpoint that the first one", "give that checkpoint as the base"},
     {"is missing or not complete, though",
-     "put it back; or import missing versions as unchanged, if nothing is written where nothing "
-     "changed; or begin a new store with a later version that is whole, or with a base"},
+     "put it back; or import missing versions as unchanged, if the trainer writes no file for "
+     "them; or begin a new store with a later version that is whole, or with a base"},
     {"which is written last", "ls SOURCE shows what is there; wait for the trainer, then repeat"},
 
     // Files and folders of the caller.
@@ -115,7 +109,7 @@ constexpr NextStep kSteps[] = {
     {"holds no run any more", "mount or restore the store; the replica keeps what it holds"},
     {"holds no run", "check the path; if it is right, publish first"},
     {"another history",
-     "find out who rewrote the chain; to go over to it, pull a version by its number"},
+     "find out who rewrote the chain; to switch to it, pull a version by its number"},
     {"none below version", "wait for that version, or ask for less"},
     {"there is no version", "deltawire log STORE shows the versions"},
     {"there is no such replica", "deltawire status STORE lists the replicas"},
@@ -123,10 +117,10 @@ constexpr NextStep kSteps[] = {
     {"is not pinned", "deltawire log STORE shows the pins"},
     {"then the files were changed",
      "deltawire pull STORE LOCAL fetches them again; find out who writes there"},
-    {"needs a folder of its own", "use the same options as before, or another LOCAL"},
+    {"to change that, use a new folder", "use the same options as before, or another LOCAL"},
     {"the command ended with status", "read what the command printed above, then repeat"},
     {"how the command ended is not known", "find out who killed the command, then repeat"},
-    {"the command did not end in", "give it longer, or mend the command"},
+    {"the command did not end in", "raise the time limit, or fix the command"},
     {"could not be paused", "look at the engine, then repeat: no file was changed"},
 
     {": POST /", "read the engine's answer above: is it the right engine and URL?",
@@ -135,7 +129,7 @@ constexpr NextStep kSteps[] = {
 
     // Stores.
     {"was published by another", "publish again: it goes on from the new head"},
-    {"may or may not be committed", "publish again: it looks first"},
+    {"may or may not be committed", "publish again: it first checks whether the version exists"},
     {"cannot put an object only if it is absent",
      "if there is certainly only one writer, open it as the single writer"},
     {"no path leads to version", "deltawire fsck STORE says what is missing or damaged"},
@@ -143,18 +137,20 @@ constexpr NextStep kSteps[] = {
      "find out who wrote it; deltawire fsck STORE lists all such records, given the trusted keys"},
     {"no S3 credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"},
     {"access denied", "the keys need s3:GetObject and s3:ListBucket; to publish also s3:PutObject"},
+    {"does not accept the token", "give the bearer token that the server was started with"},
+    {"is a file; expected a folder", "name a folder"},
     {"certificate is not trusted", "trust the certificate of the server's authority"},
     {"objects of this store have no times",
-     "let stat() and list() of the store tell `modified`, or do without a grace period"},
+     "return `modified` from stat() and list() of the store, or use no grace period"},
 
     // Keys.
-    {"and this would not be signed",
-     "sign with that key; or sign no more, which stops every replica that trusts it"},
-    {"is not signed, and this would be",
+    {"but the new record would be unsigned",
+     "sign with that key; or stop signing, which stops every replica that trusts it"},
+    {"is not signed, but the new record would be",
      "find out who wrote it; to sign the chain from now on, change its key"},
-    {"and this would be with",
+    {"but the new record would be signed with",
      "change the key once every reader trusts the new one, or trust both"},
-    {"must be decided by signed records",
+    {"must check signatures",
      "trust the chain's keys; or, if it is no longer signed, remove signed versions too"},
     {"a key is never overwritten", "use another name, or remove both files of the old key"},
     {"not a public key", "deltawire keygen -o NAME writes NAME and NAME.pub; readers get NAME.pub"},
@@ -180,12 +176,12 @@ std::string_view usual_next_step(Code code) {
     case Code::kNotFound:
       return "check the name; deltawire log STORE shows what a store holds";
     case Code::kConflict:
-      return "see who was first, then repeat";
+      return "check who else wrote there, then repeat";
     case Code::kCorruption:
       return "copy a damaged file again; deltawire fsck STORE lists all damage of a chain";
     case Code::kBaseMismatch:
-      return "use the checkpoint that the delta was made from; a replica that may repair itself "
-             "does so with the next pull";
+      return "use the checkpoint that the delta was made from; the next pull repairs a replica, "
+             "unless repairs are off";
     case Code::kIo:
       return "remove the cause, then repeat";
     case Code::kUnavailable:
@@ -195,7 +191,7 @@ std::string_view usual_next_step(Code code) {
     case Code::kDevice:
       return "nvidia-smi and dmesg say more about the GPU";
     case Code::kCancelled:
-      return "repeat it when you like";
+      return "repeat it";
     case Code::kInternal:
       return "this is a bug: report it with the call and this message";
   }

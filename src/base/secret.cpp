@@ -1,9 +1,22 @@
 #include "base/secret.h"
 
+#include <algorithm>
 #include <cctype>
 #include <string_view>
 
+#include "base/file.h"
+
 namespace deltawire {
+
+Result<Secret> read_secret(const std::filesystem::path& file) {
+  constexpr uint64_t kMaxBytes = 4096;
+  if (file.empty()) return Secret();
+  DW_ASSIGN_OR_RETURN(std::string text, read_text_file(file, kMaxBytes));
+  text.resize(std::min(text.find_first_of("\r\n"), text.size()));
+  if (text.empty()) return invalid_argument(file.string() + ": contains no secret");
+  return Secret(std::move(text));
+}
+
 namespace {
 
 void replace_all(std::string* text, std::string_view what, std::string_view with) {

@@ -1,8 +1,11 @@
 // A string that must not be seen: it can be used, but neither logged nor formatted by accident.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <utility>
+
+#include "deltawire/status.h"
 
 namespace deltawire {
 
@@ -17,6 +20,9 @@ class Secret {
  private:
   std::string value_;
 };
+
+// The first line of a file; empty without one. InvalidArgument when that is empty.
+Result<Secret> read_secret(const std::filesystem::path& file);
 
 // Text of somebody who was given the secret, with "***" in its place wherever it stands: as it is,
 // as JSON has it or as a URL has it.

@@ -56,12 +56,9 @@ Result<std::vector<uint64_t>> foreign_versions(
     const ForeignPath& path);  // complete ones, ascending
 Result<ForeignSummary> describe_foreign(const ForeignPath& path, uint64_t version);
 
-// What `base` becomes with a version of theirs (ForeignPath::version must be set). As apply_delta:
-// nothing appears unless all of it is right. Every digest that the version has is compared.
-Result<ApplyReport> apply_foreign(const ForeignPath& delta, const std::filesystem::path& base,
-                                  const std::filesystem::path& out, const ApplyOptions& options);
-// Whether a checkpoint is what that version leads to, as far as the version tells: each tensor that
-// it names is compared by digest, or, where it has none, by patching a copy.
+// Whether a checkpoint is what that version (which must be set) leads to, as far as the version
+// tells: each tensor that it names is compared by digest, or, where it has none, by patching a
+// copy.
 Result<VerifyReport> verify_foreign(const ForeignPath& version,
                                     const std::filesystem::path& checkpoint,
                                     const ApplyOptions& options);
@@ -86,9 +83,6 @@ struct ImportOptions {
   bool missing_is_unchanged = false;
   // The source is the one that was imported so far, though at another place.
   bool source_moved = false;
-  // Where nothing tells whether a version is still being written: take it when its files have not
-  // changed for so long. 0: at once. Infinity: wait for what tells, its mark or the next version.
-  double settle_seconds = 0;
   // New tensors are made in memory up to this size, and in a file of the work folder above it. 0: a
   // quarter of the machine's memory.
   uint64_t memory_bytes = 0;
@@ -126,8 +120,6 @@ class Importer {
   Result<std::optional<ImportedVersion>> next();
   bool done() const noexcept;                     // `range` ends here
   std::optional<uint64_t> head() const noexcept;  // of the chain, after next()
-  // After next() gave none: why the version that is there was not taken; empty: none is there.
-  const std::string& waits_for() const noexcept;
   const std::string& run() const noexcept;
 
  private:
@@ -177,8 +169,6 @@ class Exporter {
   Result<std::optional<ExportedVersion>> next();
   bool done() const noexcept;
   uint64_t num_skipped() const noexcept;  // that were there
-  // The newest version that the target has, after next(); none: it has none of this range.
-  std::optional<uint64_t> last() const noexcept;
 
  private:
   struct Impl;

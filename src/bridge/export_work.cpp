@@ -31,14 +31,14 @@ Status check_target(const Chain& chain, const Dialect& dialect, Store& target,
   if (!text.ok()) {
     if (versions.empty()) return {};
     return conflict(target.url() + ": holds version " + std::to_string(versions.back()) +
-                    ", which no export wrote; export to an empty place");
+                    ", which was not written by an export; export to an empty destination");
   }
   const nlohmann::json json = parse_json(*text);
   const std::string run = member(json, "run"), name = member(json, "dialect");
   if (run == chain.run() && name == dialect.name()) return {};
   return conflict(target.url() + ": holds an export of run " + run + " as " + name +
                   ", not of run " + chain.run() + " as " + std::string(dialect.name()) +
-                  "; export to an empty place");
+                  "; export to an empty destination");
 }
 
 Status mark_target(const Chain& chain, const Dialect& dialect, Store& target) {
@@ -58,7 +58,8 @@ Status check_exported(const ForeignVersion& version, const Checkpoint& held, con
       return {};
     }
     return conflict(target.url() + ": version " + std::to_string(info.version) + ", tensor " +
-                    quote(tensor.name) + ": is not the chain's; export to an empty place");
+                    quote(tensor.name) +
+                    ": differs from the chain; export to an empty destination");
   });
 }
 

@@ -135,31 +135,19 @@ Result<ExportedVersion> Exporter::Impl::export_one(bool base_there) {
   ExportedVersion exported;
   const bool begins = wanted == first && !base_there;
   DW_ASSIGN_OR_RETURN(const bool usual, dialect.wants_whole(*target, wanted, how()));
-  bool full = options.full || wanted == 0 || usual;
-  // A range that begins in the middle: whole where the dialect can, unless its users asked for an
-  // encoding of deltas; else its reader needs the rest.
-  const bool would_rather = !full && begins && wanted != 1 && options.encoding.empty();
-  std::optional<DescribedVersion> before;
-  if (!full) {
-    Result<DescribedVersion> older = describe_version(chain, wanted - 1);
-    if (older.ok()) before = std::move(*older);
-    if (!older.ok() && (older.status().code() != Code::kNotFound || !would_rather)) {
-      return older.status();
-    }
-  }
-  Status written;
-  if (full || would_rather) {
-    written = write(nullptr, now, full_draft(now));
-    full = written.ok();
-  }
-  if (!full && before && (written.ok() || written.code() == Code::kUnsupported)) {
-    written = write(&*before, now, delta_draft(*before, now));
+  // A range that begins in the middle begins whole, unless its users asked for an encoding of
+  // deltas.
+  const bool whole_first = begins && wanted != 1 && options.encoding.empty();
+  if (options.full || wanted == 0 || usual || whole_first) {
+    DW_RETURN_IF_ERROR(write(nullptr, now, full_draft(now)));
+  } else {
+    DW_ASSIGN_OR_RETURN(const DescribedVersion before, describe_version(chain, wanted - 1));
+    DW_RETURN_IF_ERROR(write(&before, now, delta_draft(before, now)));
     if (begins) {
       const std::string base = std::to_string(wanted - 1);
       exported.note = "readers begin with version " + base + " of " + chain.store().url();
     }
   }
-  DW_RETURN_IF_ERROR(std::move(written));
   DW_ASSIGN_OR_RETURN(const auto made, dialect.open(*target, wanted));
   exported.target = summary_of(dialect, made->info(), false);
   exported.seconds = clock.now();
@@ -210,7 +198,7 @@ Result<Exporter> Exporter::open(const Chain& chain, std::shared_ptr<Store> targe
   const BridgeRange& range = options.range;
   if (range.from && range.to && *range.from > *range.to) {
     return invalid_argument("from version " + std::to_string(*range.from) + " to version " +
-                            std::to_string(*range.to) + ": the last comes before the first");
+                            std::to_string(*range.to) + ": the last version is below the first");
   }
   return Exporter(std::make_unique<Impl>(chain, *dialect, std::move(target), std::move(options)));
 }
@@ -225,8 +213,4 @@ Result<std::optional<ExportedVersion>> Exporter::next() {
 }
 bool Exporter::done() const noexcept { return impl_->done(); }
 uint64_t Exporter::num_skipped() const noexcept { return impl_->num_skipped; }
-std::optional<uint64_t> Exporter::last() const noexcept {
-  return impl_->wanted > impl_->first ? std::optional(impl_->wanted - 1) : std::nullopt;
-}
-
 }  // namespace deltawire

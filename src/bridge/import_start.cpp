@@ -1,7 +1,6 @@
 #include "bridge/import_start.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -126,17 +125,6 @@ Result<std::optional<ImportStart>> choose_start(const Dialect& dialect, Store& s
                           (options.range.from ? ": version " + number(from) + " is not whole"
                                               : ": no version is whole") +
                           ", so the chain needs the checkpoint that the first one is applied to");
-}
-
-bool Settling::is_over(const ForeignInfo& info) {
-  if (info.sealed || seconds_ == 0) return true;
-  const std::string now = fingerprint_of(info);
-  if (!seen_ || seen_->fingerprint != now) seen_ = Seen{now, clock_.now()};
-  if (clock_.now() - seen_->since >= seconds_) return true;
-  waits_for_ = "version " + std::to_string(info.version) +
-               " may still get files: waiting for DONE or for the next version" +
-               (std::isinf(seconds_) ? "" : ", or until nothing has changed for a while");
-  return false;
 }
 
 }  // namespace deltawire

@@ -2,7 +2,6 @@
 // the publisher's snapshot is the model there, and both outlive any crash.
 #include <algorithm>
 
-#include "base/log.h"
 #include "base/sync_point.h"
 #include "base/waves.h"
 #include "bridge/bridge.h"
@@ -23,8 +22,7 @@ struct Importer::Impl {
         source(std::move(source_)),
         store(std::move(store_)),
         options(std::move(options_)),
-        pool(options.publish.limits.threads),
-        settling(options.settle_seconds) {
+        pool(options.publish.limits.threads) {
     Origin& origin = options.publish.origin;
     origin.place = std::string(dialect.name()) + " " + place_of(*source);
     origin.commit_unchanged = true;
@@ -40,9 +38,7 @@ struct Importer::Impl {
   std::optional<Scratch> scratch;
   std::optional<uint64_t> head;
   std::string run;
-  Settling settling;
   bool is_same_source = false;  // as far as was asked once
-  bool took_unsealed = false;   // files of the head may have come since
 
   Result<std::optional<ImportedVersion>> next();
   bool done() const { return head && options.range.to && *head >= *options.range.to; }
@@ -114,12 +110,11 @@ Status Importer::Impl::check_same_source(const CommittedState& state,
   DW_ASSIGN_OR_RETURN(const auto version, dialect.open(*source, at));
   if (fingerprint_of(version->info()) == memory->fingerprint) return {};
   return base_mismatch(of_source(*source, at) +
-                       " is not the one that was imported: did files come late, or did another run "
-                       "begin in the same place? Import it into another store");
+                       " is not the one that was imported: does another run use the same folder "
+                       "now? Import it into another store");
 }
 
 Result<std::optional<ImportedVersion>> Importer::Impl::next() {
-  settling.forget_reason();
   if (!publisher) {
     DW_ASSIGN_OR_RETURN(const bool there, open_chain());
     if (!there) return begin();
@@ -132,15 +127,14 @@ Result<std::optional<ImportedVersion>> Importer::Impl::next() {
   run = publisher->run();
   head = state->record.manifest.version;
   DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> versions, dialect.versions(*source));
-  if (!is_same_source || (took_unsealed && !versions.empty() && versions.back() > *head)) {
+  if (!is_same_source) {
     DW_RETURN_IF_ERROR(check_same_source(*state, versions));
     is_same_source = true;
-    took_unsealed = false;
   }
   if (const auto late = find_late(state->folder, versions)) {
-    return base_mismatch(of_source(*source, *late) +
-                         " came after it was taken for one that changed nothing: import into "
-                         "another store");
+    return base_mismatch(
+        of_source(*source, *late) +
+        " appeared after it had been imported as unchanged: import into another store");
   }
   if (done()) return std::optional<ImportedVersion>();
   const uint64_t wanted = *head + 1;
@@ -153,7 +147,7 @@ Result<std::optional<ImportedVersion>> Importer::Impl::next() {
   if (!versions.empty() && versions.back() < *head) {
     return base_mismatch(source->url() + ": ends with version " + std::to_string(versions.back()) +
                          ", the chain holds version " + std::to_string(*head) +
-                         " of it: did another run begin in the same place? Import it into another "
+                         " of it: does another run use the same folder now? Import it into another "
                          "store");
   }
   if (versions.empty() || versions.back() == *head) return std::optional<ImportedVersion>();
@@ -163,7 +157,6 @@ Result<std::optional<ImportedVersion>> Importer::Impl::next() {
                      std::to_string(versions.back()) + " is there");
   }
   DW_ASSIGN_OR_RETURN(const auto version, dialect.open(*source, wanted));
-  if (!settling.is_over(version->info())) return std::optional<ImportedVersion>();
   DW_ASSIGN_OR_RETURN(ImportedVersion imported, import_one(*version));
   return std::optional(std::move(imported));
 }
@@ -282,12 +275,6 @@ Result<ImportedVersion> Importer::Impl::import_once(const ForeignVersion& versio
     return internal_error("version " + std::to_string(info.version) + " became version " +
                           std::to_string(imported.version));
   }
-  took_unsealed = !info.sealed;
-  if (took_unsealed) {
-    log_event(LogLevel::kWarning, "import.unsealed",
-              {{"version", info.version},
-               {"reason", "nothing marks it as complete: files that come later are not in it"}});
-  }
   imported.source = summary_of(dialect, info, false);
   DW_RETURN_IF_ERROR(remember(info));
   imported.seconds = clock.now();
@@ -313,7 +300,7 @@ Result<Importer> Importer::open(std::shared_ptr<Store> source, std::shared_ptr<S
   const BridgeRange& range = options.range;
   if (range.from && range.to && *range.from > *range.to) {
     return invalid_argument("from version " + std::to_string(*range.from) + " to version " +
-                            std::to_string(*range.to) + ": the last comes before the first");
+                            std::to_string(*range.to) + ": the last version is below the first");
   }
   return Importer(
       std::make_unique<Impl>(*dialect, std::move(source), std::move(chain), std::move(options)));
@@ -329,7 +316,6 @@ Result<std::optional<ImportedVersion>> Importer::next() {
 }
 bool Importer::done() const noexcept { return impl_->done(); }
 std::optional<uint64_t> Importer::head() const noexcept { return impl_->head; }
-const std::string& Importer::waits_for() const noexcept { return impl_->settling.waits_for(); }
 const std::string& Importer::run() const noexcept { return impl_->run; }
 
 }  // namespace deltawire

@@ -174,7 +174,8 @@ Result<std::vector<PublishTensor>> whole_tensors(const ForeignVersion& version, 
   std::vector<PublishTensor> tensors;
   std::vector<uint64_t> sizes;
   for (const ForeignTensor& tensor : info.tensors) {
-    if (!tensor.dtype || !tensor.shape) return internal_error("a whole version tells all forms");
+    if (!tensor.dtype || !tensor.shape)
+      return internal_error("a whole version must name every dtype and shape");
     tensors.emplace_back().view = {tensor.name, *tensor.dtype, *tensor.shape, {}};
     DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(*tensor.dtype, *tensor.shape));
     sizes.push_back(size);

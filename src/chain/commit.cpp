@@ -34,7 +34,7 @@ Commit check_newest(const Chain& chain, const Manifest& manifest, const Digest& 
   (void)chain.store().remove(manifest_name(manifest.version));
   return {Outcome::kTooLate,
           conflict(chain.store().url() + ": version " + std::to_string(manifest.version) +
-                   " comes too late: the chain has gone on to version " +
+                   " can no longer be committed: the chain is already at version " +
                    std::to_string(newer->back()) + " without it"),
           digest};
 }
@@ -64,9 +64,9 @@ Commit commit_version(const Chain& chain, const Manifest& manifest) {
   if (text->size() > kMaxManifestBytes) {  // nobody would read it
     return {Outcome::kNot,
             unsupported("the manifest of version " + std::to_string(manifest.version) + " has " +
-                        std::to_string(text->size()) + " bytes, at most " +
+                        std::to_string(text->size()) + " bytes; at most " +
                         std::to_string(kMaxManifestBytes) +
-                        " are read: there are too many tensors, or boxes of them"),
+                        " can be read: there are too many tensors, or too many boxes"),
             {}};
   }
   const Digest digest = record_digest(*text);

@@ -11,6 +11,7 @@
 #include "chain/retention.h"
 #include "chain/trash.h"
 #include "format/part_check.h"
+#include "store/probe.h"
 
 namespace deltawire {
 namespace {
@@ -251,7 +252,7 @@ class Checker {
       out_.warn(out_.place(kHeadName) + ": the hint is missing; the newest version is " +
                 std::to_string(*head));
     } else if (*text != expected) {
-      out_.warn(out_.place(kHeadName) + ": the hint is not that of the newest version, " +
+      out_.warn(out_.place(kHeadName) + ": the hint does not name the newest version, " +
                 std::to_string(*head));
     }
     return {};
@@ -277,7 +278,8 @@ class Checker {
     for (const auto& [name, object] : objects_) {
       if (name == kRunName || name == kHeadName || parts_.is_named(name) ||
           name.starts_with(kTrashPrefix) || name.starts_with(kReplicaPrefix) ||
-          version_of_pin(name) || version_of_manifest(name) || parse_hop_name(name)) {
+          name.starts_with(kProbePrefix) || version_of_pin(name) || version_of_manifest(name) ||
+          parse_hop_name(name)) {
         continue;
       }
       if (schemas_.contains(name)) {

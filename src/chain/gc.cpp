@@ -70,7 +70,7 @@ class Collector {
     began_ = std::chrono::steady_clock::now();
     if (!now.ok() && !timeless) {
       report_.notes.push_back(
-          "times are by the clock of this machine, as the store's cannot be read: " +
+          "using the clock of this machine, because the store's cannot be read: " +
           now.status().to_string());
     }
     return {};
@@ -86,7 +86,7 @@ class Collector {
   Status check_may_remove(const std::string& record, const std::string& signed_by) const {
     if (signed_by.empty() || keys_of(chain_).trust || options_.signed_too) return {};
     return invalid_argument(store_.url() + "/" + record + ": is signed with key " + signed_by +
-                            ", so what gc removes must be decided by signed records");
+                            ", so gc must check signatures before it removes anything");
   }
 
   bool is_kept(uint64_t version) const { return kept_.contains(version); }
@@ -142,7 +142,7 @@ class Collector {
       DW_SYNC_POINT("gc: announced");
       DW_ASSIGN_OR_RETURN(const bool claimed, is_claimed_now(versions));
       if (claimed) {
-        report_.notes.push_back("a pin or a lease has come meanwhile; the next run looks at it");
+        report_.notes.push_back("a pin or lease was added meanwhile; the next gc considers it");
         DW_RETURN_IF_ERROR(store_.remove(announced));
         return false;
       }
@@ -158,8 +158,7 @@ class Collector {
     for (const uint64_t version : versions) {
       if (now() - trash.created > kRemoveSeconds) {
         report_.notes.push_back(
-            "this took so long that pins may not have waited for it; the next "
-            "run goes on");
+            "gc took so long that new pins may have been missed; the next gc continues");
         return false;
       }
       DW_RETURN_IF_ERROR(store_.remove(manifest_name(version)));
@@ -250,7 +249,7 @@ class Collector {
     return {};
   }
 
-  // ---- files that killed writers left in a folder
+  // ---- files left by killed writers in a folder
 
   void remove_temporaries() {
     const std::string folder = store_.local_folder();

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <ctime>
 
+#include "chain/chain.h"
 #include "chain/names.h"
+#include "chain/read_records.h"
 #include "format/record.h"
 
 namespace deltawire {
@@ -65,6 +67,9 @@ std::string serialise_heartbeat(const Heartbeat& heartbeat) {
   record.number("pid", heartbeat.pid);
   record.json("held", identity_json(heartbeat.held));
   record.json("serving", identity_json(heartbeat.serving));
+  if (heartbeat.pause_microseconds) {
+    record.number("pause_microseconds", *heartbeat.pause_microseconds);
+  }
   record.number("seen", uint64_t(std::max<int64_t>(0, heartbeat.seen)));
   record.number("interval_seconds", heartbeat.interval_seconds);
   record.json("lease", heartbeat.lease ? lease_json(*heartbeat.lease) : "null");
@@ -82,6 +87,7 @@ Result<Heartbeat> parse_heartbeat(std::string_view json) {
   heartbeat.pid = record.number("pid");
   heartbeat.held = read_identity("held", &record);
   heartbeat.serving = read_identity("serving", &record);
+  heartbeat.pause_microseconds = record.optional_number("pause_microseconds");
   heartbeat.seen = record.time("seen");
   heartbeat.interval_seconds = record.number("interval_seconds");
   if (record.has("lease")) {
@@ -114,26 +120,31 @@ Result<Heartbeat> read_heartbeat(Store& store, std::string_view name) {
   return heartbeat;
 }
 
-Status remove_heartbeat(Store& store, std::string_view name) {
-  return store.remove(heartbeat_object(name));
-}
-
-Result<std::vector<ListedHeartbeat>> list_heartbeats(Store& store) {
+Result<std::vector<ListedHeartbeat>> list_heartbeats(
+    Store& store, const std::function<const ListedHeartbeat*(const ObjectInfo&)>& known) {
   std::vector<ListedHeartbeat> found;
-  Status failure;
+  std::vector<size_t> unread;
   DW_RETURN_IF_ERROR(list_all(store, kReplicaPrefix, "", [&](const ObjectInfo& object) {
-    const Result<std::string> text = store.get(object.name, kMaxHeartbeatBytes);
-    if (!text.ok() && text.status().code() == Code::kNotFound) return true;  // gone meanwhile
-    if (!text.ok() && text.status().code() != Code::kCorruption) {
-      failure = text.status();
-      return false;
-    }
-    Result<Heartbeat> heartbeat = text.ok() ? parse_heartbeat(*text) : text.status();
-    if (!heartbeat.ok()) heartbeat = Status(heartbeat.status()).at(store.url() + "/" + object.name);
-    found.push_back({object, std::move(heartbeat)});
+    const ListedHeartbeat* const before = known ? known(object) : nullptr;
+    if (before == nullptr) unread.push_back(found.size());
+    found.push_back(before != nullptr ? *before : ListedHeartbeat{object, Heartbeat()});
     return true;
   }));
-  DW_RETURN_IF_ERROR(std::move(failure));
+  std::vector<Status> failures(unread.size());
+  request_in_parallel(unread.size(), [&](size_t i) {
+    ListedHeartbeat& listed = found[unread[i]];
+    const Result<std::string> text = store.get(listed.object.name, kMaxHeartbeatBytes);
+    if (!text.ok() && !is_damage(text.status())) failures[i] = text.status();
+    listed.heartbeat = text.ok() ? parse_heartbeat(*text) : text.status();
+    if (text.ok() && !listed.heartbeat.ok()) {
+      listed.heartbeat =
+          Status(listed.heartbeat.status()).at(store.url() + "/" + listed.object.name);
+    }
+  });
+  for (Status& failure : failures) DW_RETURN_IF_ERROR(std::move(failure));
+  std::erase_if(found, [](const ListedHeartbeat& listed) {  // gone meanwhile
+    return listed.heartbeat.status().code() == Code::kNotFound;
+  });
   return found;
 }
 

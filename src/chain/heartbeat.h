@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -35,10 +36,11 @@ Status write_heartbeat(Store& store, const Heartbeat& heartbeat);
 // The same to an object of another name, for a replica whose name is another's, too.
 Status write_heartbeat(Store& store, const std::string& object, const Heartbeat& heartbeat);
 Result<Heartbeat> read_heartbeat(Store& store, std::string_view name);
-Status remove_heartbeat(Store& store, std::string_view name);
 
-// One for each object under replicas/.
-Result<std::vector<ListedHeartbeat>> list_heartbeats(Store& store);
+// One for each object under replicas/. `known`: what the caller has read of an object that is as it
+// was, which is not read again; null: it is to be read.
+Result<std::vector<ListedHeartbeat>> list_heartbeats(
+    Store& store, const std::function<const ListedHeartbeat*(const ObjectInfo&)>& known = {});
 // Those that the store got before then (seconds since 1970, by its clock): how many. With `dry_run`
 // they stay.
 Result<uint64_t> forget_replicas(Store& store, int64_t before, bool dry_run);

@@ -17,7 +17,7 @@ Status check_hop(const Chain& chain, const HopName& name, const HopRecord& hop) 
     return corruption("belongs to run " + hop.run + ", expected " + chain.run());
   }
   if (hop.version != name.version || hop.base != name.base || hop.part_bytes() != name.bytes) {
-    return corruption("its record says otherwise: " +
+    return corruption("its record belongs to the name " +
                       hop_name(name_of(hop, name.base_chain_bytes, name.chain_bytes)));
   }
   return check_part_names(hop.parts, hop.base ? kPartPrefix : kFullPrefix);

@@ -114,7 +114,7 @@ Status check_signature(std::string_view text, const Signature& signature, Public
     return corruption("signature: expected hex of a key and of an Ed25519 signature");
   }
   if (!verify_ed25519(*key, text, bytes)) {
-    return corruption("signature: does not hold; the record was changed after it was signed");
+    return corruption("signature: invalid; the record was changed after it was signed");
   }
   return {};
 }
@@ -174,13 +174,12 @@ Result<ChainKeys> read_keys(const Keys& files) {
   // So that no missing key ends the signing.
   if (files.change == KeyChange::kNewKey && files.sign.empty()) {
     return invalid_argument(
-        "the key is to change, and there is none to sign with: give the new one, or say "
-        "\"unsigned\" if nothing is to be signed any more");
+        "the key is to change, but no signing key is given: give the new key, or \"unsigned\" to "
+        "stop signing");
   }
   if (files.change == KeyChange::kUnsigned && !files.sign.empty()) {
     return invalid_argument(files.sign.string() +
-                            ": a key to sign with, and nothing is to be signed any more: say one "
-                            "or the other");
+                            ": a signing key and \"unsigned\" exclude each other");
   }
   ChainKeys options;
   options.change_key = files.change != KeyChange::kNone;
@@ -216,14 +215,14 @@ Status check_key(const Chain& chain, const Manifest& upon) {
   const std::string& own = keys_of(chain).key;
   if (own.empty()) {
     return invalid_argument(place + "is signed with key " + upon.signed_by +
-                            ", and this would not be signed");
+                            ", but the new record would be unsigned");
   }
   if (upon.signed_by.empty()) {
-    return invalid_argument(place + "is not signed, and this would be, with key " + own +
-                            ": somebody without the key has written it");
+    return invalid_argument(place + "is not signed, but the new record would be, with key " + own +
+                            ": someone without the key wrote it");
   }
   return invalid_argument(place + "is signed with key " + upon.signed_by +
-                          ", and this would be with " + own);
+                          ", but the new record would be signed with " + own);
 }
 
 }  // namespace deltawire

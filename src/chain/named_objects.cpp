@@ -20,7 +20,8 @@ Status check_side_objects(const Manifest& manifest) {
     const bool in_folder =
         attempt && attempt->folder.size() == kFilePrefix.size() + file.attempt.size() + 1;
     if (!check_object_name(object).ok() || !in_folder || attempt->version > manifest.version) {
-      return corruption("file " + file.name + ": no version up to this one puts " + object);
+      return corruption("file " + file.name +
+                        ": not an object of this version or an earlier one: " + object);
     }
   }
   return {};

@@ -1,13 +1,15 @@
 #include "chain/names.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <iterator>
 
 namespace deltawire {
 namespace {
 
 constexpr size_t kNumberDigits = 10, kBytesDigits = 14;
-constexpr std::string_view kFull = "full";
+constexpr std::string_view kFull = "full", kRank = "rank-";
 
 std::string hex_bytes(uint64_t bytes) {
   char text[kBytesDigits + 3];
@@ -59,8 +61,9 @@ std::string pin_name(uint64_t version, std::string_view id) {
   return std::string(kPinPrefix) + number_name(version) + "-" + std::string(id);
 }
 
-std::string part_folder(uint64_t version, std::string_view attempt) {
-  return std::string(kPartPrefix) + number_name(version) + "-" + std::string(attempt) + "/";
+std::string part_folder(uint64_t version, std::string_view attempt, unsigned rank) {
+  return std::string(kPartPrefix) + number_name(version) + "-" + std::string(attempt) +
+         (rank == 0 ? "" : "-" + std::string(kRank) + std::to_string(rank)) + "/";
 }
 
 std::string full_folder(uint64_t version, std::string_view attempt) {
@@ -84,12 +87,32 @@ std::optional<AttemptFolder> attempt_folder(const std::string_view name) {
   return {};
 }
 
+std::optional<unsigned> rank_of_object(const std::string_view name) {
+  const std::optional<AttemptFolder> found = attempt_folder(name);
+  if (!found) return {};
+  const bool is_pending = name.starts_with(kPendingPrefix);
+  const size_t at = name.rfind(kRank, is_pending ? name.npos : found->folder.size());
+  if (at == name.npos || name[at - 1] != (is_pending ? '/' : '-')) return {};
+  const char* const begin = name.data() + at + kRank.size();
+  unsigned rank = 0;
+  const auto [end, error] = std::from_chars(begin, name.data() + name.size(), rank);
+  if (error != std::errc() || end == name.data() + name.size()) return {};
+  return *end == (is_pending ? '.' : '/') ? std::optional(rank) : std::nullopt;
+}
+
 std::optional<uint64_t> version_of_pin(std::string_view name) {
   uint64_t version = 0;
   if (!take(&name, kPinPrefix) || !take(&name, kNumberDigits, 10, &version)) return {};
   // Whatever else somebody put there: a pin too many does no harm.
   if (name.empty() || (name[0] == '-' && name.find('/') == std::string_view::npos)) return version;
   return {};
+}
+
+bool is_immutable_object(std::string_view name) {
+  constexpr std::string_view kPrefixes[] = {kPartPrefix, kFullPrefix, kSchemaPrefix, kFilePrefix,
+                                            kPendingPrefix};
+  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 std::string hop_name(const HopName& hop) {

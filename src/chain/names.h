@@ -38,7 +38,9 @@ std::string schema_name(std::string_view sha256_hex);
 // nobody else's with it.
 std::string pin_name(uint64_t version, std::string_view id);
 // Folders of a version's bytes. `attempt` keeps the objects of racing publishers apart.
-std::string part_folder(uint64_t version, std::string_view attempt);  // "parts/0000000012-9f3c…/"
+// Parts of another rank than 0 are in "parts/0000000012-9f3c…-rank-3/".
+std::string part_folder(uint64_t version, std::string_view attempt,
+                        unsigned rank = 0);                           // "parts/0000000012-9f3c…/"
 std::string full_folder(uint64_t version, std::string_view attempt);  // "full/0000000012-9f3c…/"
 // Files beside the weights that a version brings: "0000000012-9f3c…", a folder under files/.
 std::string side_attempt(uint64_t version, std::string_view attempt);
@@ -50,7 +52,12 @@ struct AttemptFolder {
   std::string_view folder;
 };
 std::optional<AttemptFolder> attempt_folder(std::string_view name);
+// The rank of a sharded trainer that put an object: of "parts/0000000012-9f3c-rank-3/x" and
+// "pending/0000000012-9f3c/rank-3.boxes" rank 3. None: rank 0, or a trainer of one process.
+std::optional<unsigned> rank_of_object(std::string_view name);
 std::optional<uint64_t> version_of_pin(std::string_view name);
+// What is put under such a name never changes. A manifest may: another run may begin at its place.
+bool is_immutable_object(std::string_view name);
 
 // Everything a plan needs to know of a hop record stands in its name, so that one listing tells it:
 //   hops/<version>-<base or "full">-<bytes>-<chain_bytes at base>-<chain_bytes at version>.json

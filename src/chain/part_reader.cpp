@@ -80,4 +80,21 @@ Result<std::string> read_part_header(Store& store, const PartRef& part,
   return header;
 }
 
+Result<std::string> read_header_alone(Store& store, const PartRef& part) {
+  constexpr uint64_t kUsualBytes = 64 << 10;  // most headers have less: one request
+  std::vector<uint8_t> front(size_t(std::min(kUsualBytes, part.size_bytes)));
+  DW_RETURN_IF_ERROR(store.read(part.name, 0, front));
+  if (front.size() < sizeof(uint64_t)) return corruption(part.name + ": has no header");
+  const uint64_t length = load_le<uint64_t>(front.data());
+  if (length > std::min(kMaxHeaderBytes, part.size_bytes) - sizeof(uint64_t)) {
+    return corruption(part.name + ": its header is longer than it");
+  }
+  const size_t had = front.size();
+  front.resize(size_t(sizeof(uint64_t) + length));
+  if (front.size() > had) {
+    DW_RETURN_IF_ERROR(store.read(part.name, had, std::span(front).subspan(had)));
+  }
+  return std::string(front.begin(), front.end());
+}
+
 }  // namespace deltawire

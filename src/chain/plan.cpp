@@ -166,7 +166,7 @@ class Planner {
     return not_found(chain_.store().url() + ": no path leads to version " +
                      std::to_string(target_number_) +
                      (held_ ? " from version " + std::to_string(held_->version) : "") +
-                     ": what it builds upon was pruned");
+                     ": versions that it builds on were removed");
   }
 
   Status fetch_path(const std::vector<PathStep>& path) {
@@ -244,7 +244,7 @@ class Planner {
 
 Status not_this_chain(const Chain& chain, const Held& held, const Digest& digest) {
   return base_mismatch(chain.store().url() + ": version " + std::to_string(held.version) +
-                       " has manifest " + digest.hex() + ", but what is held came from " +
+                       " has manifest " + digest.hex() + ", but the replica holds manifest " +
                        held.manifest.hex() + ": another history");
 }
 

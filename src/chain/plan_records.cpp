@@ -105,7 +105,7 @@ Status PlanRecords::fetch_hops(std::vector<size_t> hops) {
 Status PlanRecords::check_parts(const std::vector<PartRef>& parts) const {
   for (const PartRef& part : parts) {
     if (avoid_.contains(part.name)) {
-      return corruption(chain_.store().url() + "/" + part.name + ": is damaged or gone");
+      return corruption(chain_.store().url() + "/" + part.name + ": is damaged or missing");
     }
   }
   return {};

@@ -36,7 +36,7 @@ Result<std::vector<ReadRecord>> read_records(const Chain& chain,
     }
     if (!is_damage(record.status())) return record.status();
     if (record.status().code() != Code::kNotFound) {
-      notes->push_back("removed unread: " + record.status().to_string());
+      notes->push_back("removed without being read: " + record.status().to_string());
     }
   }
   return records;

@@ -20,7 +20,7 @@ Status check_not_going(const Chain& chain, uint64_t version) {
   if (names.versions.contains(version)) {
     DW_ASSIGN_OR_RETURN(anchor, anchor_leading_to(chain, names, version));
   }
-  if (!anchor) return not_found(place + ": nothing leads to it any more");
+  if (!anchor) return not_found(place + ": it can no longer be reached from an anchor");
   DW_ASSIGN_OR_RETURN(const auto trash, list_trash(chain.store()));
   for (const ListedTrash& listed : trash) {
     if (!listed.trash.ok()) {
@@ -214,7 +214,7 @@ Result<Kept> what_to_keep(const Chain& chain, const ChainNames& names, uint64_t 
     DW_ASSIGN_OR_RETURN(const bool served, keep_reachable({"pinned", "", 0}, pin));
     if (!served) {
       kept.notes.push_back("version " + std::to_string(pin) +
-                           " is pinned, but nothing leads to it");
+                           " is pinned, but cannot be reached from an anchor");
     }
   }
   for (const LiveLease& lease : claims.leases) {

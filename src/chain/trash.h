@@ -1,4 +1,4 @@
-// Objects on their way out: noted first, removed when the grace period is over.
+// Objects on their instead: noted first, removed when the grace period is over.
 #pragma once
 
 #include <cstdint>

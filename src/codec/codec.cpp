@@ -34,6 +34,10 @@ Status Codec::apply_to_regions(Layout layout, size_t n, Bytes payload,
   if (n == 0 || (payload.empty() && reads_old())) return {};
   const size_t columns = layout.columns == 0 ? n : layout.columns;
   const Tile all{0, n / columns, columns};
+  const Region* const whole = held.holder(all);
+  if (whole != nullptr && (all.rows == 1 || whole->stride == ptrdiff_t(columns * layout.width))) {
+    return apply(layout, payload, {whole->data, n * layout.width}, pool);
+  }
   std::vector<uint8_t> array(n * layout.width);
   const ReadOld nothing = [](size_t, MutableBytes) -> Status { return {}; };
   DW_RETURN_IF_ERROR(held.gather(all, reads_old() ? read_old : nothing, array.data()));

@@ -51,7 +51,6 @@ class Directory {
   uint64_t block_end(size_t block) const noexcept;
   uint64_t array_begin(size_t block) const noexcept { return block * block_bytes_; }
   uint64_t array_end(size_t block) const noexcept;
-  uint64_t block_array_bytes() const noexcept { return block_bytes_; }  // of all but the last
 
  private:
   Directory(Layout layout, uint64_t array_bytes, uint8_t block_log2);

@@ -38,9 +38,8 @@ Status check_overlap(std::span<const Region> regions) {
 
 // A part of a tile that a region holds; row and column count within the tile.
 struct RegionSet::Overlap {
-  size_t row, column, rows, columns;
-  uint8_t* data;
-  ptrdiff_t stride;
+  size_t row, column, rows, columns;  // of the tile
+  const Region& region;
 };
 
 Result<RegionSet> RegionSet::of(Layout layout, size_t n, std::span<const Region> regions) {
@@ -71,11 +70,19 @@ void RegionSet::for_each_overlap(const Tile& tile, const Body& body) const {
                  first = std::max(column, region.column),
                  last = std::min(column + tile.columns, region.column + region.columns);
     if (first_row >= last_row || first >= last) continue;
-    body(Overlap{first_row - row, first - column, last_row - first_row, last - first,
-                 region.data + ptrdiff_t(first_row - region.row) * region.stride +
-                     (first - region.column) * width_,
-                 region.stride});
+    body(Overlap{first_row - row, first - column, last_row - first_row, last - first, region});
   }
+}
+
+// Memory of a row of an overlap, and where it is among the tile's bytes.
+template <class Body>
+void RegionSet::for_each_row(const Tile& tile, const Body& body) const {
+  for_each_overlap(tile, [&](const Overlap& part) {
+    for (size_t row = part.row; row < part.row + part.rows; ++row) {
+      body(part.region.at(tile.begin / columns_ + row, tile.begin % columns_ + part.column, width_),
+           (row * tile.columns + part.column) * width_, part.columns * width_);
+    }
+  });
 }
 
 bool RegionSet::touches(const Tile& tile) const {
@@ -100,8 +107,7 @@ const Region* RegionSet::holder(const Tile& tile) const {
 }
 
 uint8_t* RegionSet::at(const Region& region, const Tile& tile) const {
-  return region.data + ptrdiff_t(tile.begin / columns_ - region.row) * region.stride +
-         (tile.begin % columns_ - region.column) * width_;
+  return region.at(tile.begin / columns_, tile.begin % columns_, width_);
 }
 
 Status RegionSet::gather(const Tile& tile, const ReadOld& read_old, uint8_t* to) const {
@@ -116,23 +122,14 @@ Status RegionSet::gather(const Tile& tile, const ReadOld& read_old, uint8_t* to)
                                   {to + row * tile.columns * width_, tile.columns * width_}));
     }
   }
-  for_each_overlap(tile, [&](const Overlap& part) {
-    for (size_t row = 0; row < part.rows; ++row) {
-      std::memcpy(to + ((part.row + row) * tile.columns + part.column) * width_,
-                  part.data + ptrdiff_t(row) * part.stride, part.columns * width_);
-    }
-  });
+  for_each_row(tile,
+               [&](uint8_t* live, size_t at, size_t size) { std::memcpy(to + at, live, size); });
   return {};
 }
 
 void RegionSet::scatter(const Tile& tile, const uint8_t* from) const {
-  for_each_overlap(tile, [&](const Overlap& part) {
-    for (size_t row = 0; row < part.rows; ++row) {
-      std::memcpy(part.data + ptrdiff_t(row) * part.stride,
-                  from + ((part.row + row) * tile.columns + part.column) * width_,
-                  part.columns * width_);
-    }
-  });
+  for_each_row(tile,
+               [&](uint8_t* live, size_t at, size_t size) { std::memcpy(live, from + at, size); });
 }
 
 }  // namespace deltawire

@@ -21,6 +21,11 @@ struct Region {
   uint8_t* data = nullptr;
   ptrdiff_t stride = 0;  // bytes from one row to the next
 
+  // Of an element that it holds: its row and column in the array.
+  uint8_t* at(size_t array_row, size_t array_column, size_t width) const {
+    return data + ptrdiff_t(array_row - row) * stride + (array_column - column) * width;
+  }
+
   bool operator==(const Region&) const = default;
 };
 
@@ -44,6 +49,8 @@ class RegionSet {
   struct Overlap;
   template <class Body>
   void for_each_overlap(const Tile& tile, const Body& body) const;
+  template <class Body>
+  void for_each_row(const Tile& tile, const Body& body) const;
 
   size_t width_ = 1, columns_ = 1;
   std::span<const Region> regions_;

@@ -39,7 +39,7 @@ class Decoder {
   // A whole array, in runs of neighbours.
   template <class Done>
   Status run(const uint8_t* data, ThreadPool* pool, const Done& done) const {
-    const TileGroups groups(tiling_, pool);
+    const TileGroups groups(tiling_, pool, decoded_together(tiling_));
     return parallel_try("decoding", pool, groups.num_runs(), [&](size_t run, unsigned) {
       std::vector<Span> spans;
       for (size_t i = groups.begin(run); i < groups.end(run); ++i) {

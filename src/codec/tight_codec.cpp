@@ -2,9 +2,9 @@
 // exponent. docs/format.md has the layout; this file puts the blocks of an array together.
 #include <algorithm>
 #include <array>
-#include <functional>
+#include <map>
 #include <memory>
-#include <utility>
+#include <numeric>
 
 #include "base/guard.h"
 #include "base/mapping.h"
@@ -32,16 +32,16 @@ class Encoder {
         changing_(changing),
         n_(old_bytes.size() / sizeof(T)),
         shape_(choose_tiles(layout, n_)),
-        tiling_(shape_, layout, n_) {}
+        tiling_(shape_, layout, n_),
+        keys_(sample_keys(layout, old_bytes, new_bytes, changing.any())),
+        groups_(tiling_, pool, is_dense(keys_) ? 1 : kMaxScanTiles) {}
 
   Result<Encoded> run() {
-    const KeyStats keys = sample_keys(layout_, old_, new_, changing_.any());
-    DW_ASSIGN_OR_RETURN(Encoded best, encode_fitted(keys));
+    DW_ASSIGN_OR_RETURN(Encoded best, encode_fitted());
     hashers_ = {};  // they have seen it all
     // Where tables could cost more than they save, the model without any gets its chance.
     if (tiling_.size() == 1 && best.num_changed != 0 && best.num_changed < kSmall) {
-      sampled_.clear();
-      DW_ASSIGN_OR_RETURN(Encoded plain, encode_law(keys));
+      DW_ASSIGN_OR_RETURN(Encoded plain, encode_law());
       if (plain.payload.size() < best.payload.size()) return plain;
     }
     return best;
@@ -49,6 +49,14 @@ class Encoder {
 
  private:
   static constexpr uint64_t kSmall = 4096;
+
+  // Changes of groups are held until the tables are fitted: of dense ones, as few as can be.
+  static bool is_dense(const KeyStats& keys) {
+    return std::accumulate(std::begin(keys.changed), std::end(keys.changed), uint64_t{0}) >
+           keys.num_elements / 8;
+  }
+
+  using KnownGroups = std::map<size_t, std::vector<BlockChanges<T>>>;  // by number
 
   struct Copies {
     std::vector<uint8_t> old_bytes, new_bytes;
@@ -92,118 +100,101 @@ class Encoder {
     });
   }
 
-  Prefetcher prefetcher(const Stripe& stripe) const {
+  Prefetcher prefetcher(TileGroup group) const {
     if (changing_.any()) return {};
+    const Stripe stripe = Stripes(tiling_, group, tiling_.stride())[0];
     const size_t at = stripe.begin * sizeof(T);
     return Prefetcher(old_.data() + at, stripe.rows_left, stripe.columns_left * sizeof(T),
                       tiling_.stride() * sizeof(T), new_.data() + at);
   }
 
-  // Tiles that have been collected, to be coded while others are.
-  struct Pending {
-    std::vector<std::pair<size_t, const BlockChanges<T>*>> tiles;
-    std::function<void(size_t tile, const BlockChanges<T>&, Prefetcher*)> code;
-  };
-
-  // The changes of all tiles of a group, to out[0] and so on; meanwhile `pending` is coded.
-  void collect(const KeySplit& split, TileGroup group, BlockChanges<T>* out,
-               Pending* pending) const {
+  // The changes of all tiles of a group, to out[0] and so on.
+  void collect(const KeySplit& split, TileGroup group, bool hashed, BlockChanges<T>* out) const {
     for (size_t i = 0; i < group.count; ++i) out[i].clear();
     Copies& copies = thread_scratch<Copies>();
-    GroupSums old_sums{hashers_.old_bytes, changing_.old_sums};
-    GroupSums new_sums{hashers_.new_bytes, changing_.new_sums};
+    GroupSums old_sums{hashed ? hashers_.old_bytes : nullptr,
+                       hashed ? changing_.old_sums : nullptr};
+    GroupSums new_sums{hashed ? hashers_.new_bytes : nullptr,
+                       hashed ? changing_.new_sums : nullptr};
     const Stripes stripes(tiling_, group, tiling_.stride(), Stripes::kTogether);
-    Spread spread(pending == nullptr ? 0 : pending->tiles.size(), stripes.size());
-    const auto code_due = [&](size_t step, Prefetcher ahead) {
-      while (spread.due(step)) {
-        const auto& [tile, changes] = pending->tiles[spread.next_unit()];
-        pending->code(tile, *changes, &ahead);
-      }
-    };
     for (size_t i = 0; i < stripes.size(); ++i) {
       const Stripe stripe = stripes[i];
-      code_due(i, prefetcher(stripe));
       const ScanRows before = rows_of(old_, changing_.old_bytes, stripe, &copies.old_bytes);
       const ScanRows after = rows_of(new_, changing_.new_bytes, stripe, &copies.new_bytes);
       hash(before, stripe, &old_sums);
       hash(after, stripe, &new_sums);
-      encode_ops<T>().collect(split, before, after, stripe.shape, &thread_scratch<CollectScratch>(),
-                              out);
+      encode_ops<T>().collect(split, before, after, stripe.shape,
+                              &thread_scratch<CollectScratch<T>>(), out);
     }
-    code_due(stripes.size(), {});
-    if (pending != nullptr) pending->tiles.clear();
   }
 
   // A few evenly spaced tiles are collected first, the tables fitted to them, then all are coded.
-  Result<Encoded> encode_fitted(const KeyStats& keys) {
-    const KeySplit split(fit_split(keys, layout_, n_));
-    sampled_ = sampled_blocks(tiling_.size(), tiling_.tiled());
-    std::vector<BlockChanges<T>> sampled(sampled_.size());
+  // Tiles that a thread scans together are collected together, so that none is scanned twice.
+  Result<Encoded> encode_fitted() {
+    const KeySplit split(fit_split(keys_, layout_, n_));
+    const std::vector<size_t> sampled = sampled_blocks(tiling_.size(), tiling_.tiled());
+    for (const size_t tile : sampled) known_[groups_.group_of(tile)] = {};
+    std::vector<typename KnownGroups::value_type*> known;
+    for (auto& group : known_) known.push_back(&group);
     DW_RETURN_IF_ERROR(
-        parallel_try("encoding", pool_, sampled_.size(), [&](size_t i, unsigned) -> Status {
-          collect(split, {sampled_[i], 1}, &sampled[i], nullptr);
+        parallel_try("encoding", pool_, known.size(), [&](size_t i, unsigned) -> Status {
+          const TileGroup group = groups_.group(known[i]->first);
+          known[i]->second = std::vector<BlockChanges<T>>(group.count);
+          collect(split, group, true, known[i]->second.data());
           return {};
         }));
     ClassStats classes;
     const auto values = std::make_unique<ValueStats>();
     uint64_t total = 0;
-    for (size_t i = 0; i < sampled.size(); ++i) {
+    for (const size_t tile : sampled) {
+      const size_t number = groups_.group_of(tile);
+      const BlockChanges<T>& changes = known_.at(number)[tile - groups_.group(number).first];
       for (size_t c = 0; c < kMaxClasses; ++c) {
-        classes.population[c] += sampled[i].population[c];
-        classes.changed[c] += sampled[i].count[c];
+        classes.population[c] += changes.population[c];
+        classes.changed[c] += changes.count(c);
       }
-      classes.num_elements += tiling_[sampled_[i]].size();
-      encode_ops<T>().count_values(sampled[i], split.split, values.get());
-      total += sampled[i].total;
+      classes.num_elements += tiling_[tile].size();
+      encode_ops<T>().count_values(changes, split.split, values.get());
+      total += changes.total();
     }
-    if (total == 0) return encode_law(keys);
-    return encode_blocks(fit_model(split.split, classes, *values, layout_, n_), sampled);
+    if (total == 0) return encode_law();
+    return encode_blocks(fit_model(split.split, classes, *values, layout_, n_));
   }
 
-  // Tiles that were sampled without finding a change need not be looked at again.
-  Result<Encoded> encode_law(const KeyStats& keys) {
-    return encode_blocks(fit_law(keys, layout_, n_), std::vector<BlockChanges<T>>(sampled_.size()));
+  Result<Encoded> encode_law() {
+    // What was found has other classes now; where nothing was, nothing will be.
+    for (auto& [number, tiles] : known_) {
+      if (std::any_of(tiles.begin(), tiles.end(), [](const auto& t) { return t.total() != 0; })) {
+        tiles.clear();
+      }
+    }
+    return encode_blocks(fit_law(keys_, layout_, n_));
   }
 
-  // `sampled`: what is known of the tiles `sampled_` already.
-  Result<Encoded> encode_blocks(Model model, const std::vector<BlockChanges<T>>& sampled) {
+  Result<Encoded> encode_blocks(Model model) {
     model.tiles = shape_;
     const auto coder = std::make_unique<Coder>();
     coder->build(model, layout_.width);
     const KeySplit split(model.split);
     std::vector<std::vector<uint8_t>> blocks(tiling_.size());
     std::vector<uint32_t> changed(tiling_.size());
-    const TileGroups groups(tiling_, pool_);
     DW_RETURN_IF_ERROR(
-        parallel_try("encoding", pool_, groups.num_runs(), [&](size_t run, unsigned) -> Status {
-          Pending pending;
-          pending.code = [&](size_t tile, const BlockChanges<T>& changes, Prefetcher* ahead) {
-            encode_ops<T>().code(*coder, changes, tiling_[tile].size(), ahead,
-                                 &thread_scratch<CodeScratch>(), &blocks[tile]);
-            changed[tile] = changes.total;
-          };
-          // Two: what has been collected is coded while the next group is.
-          auto& own = thread_scratch<std::array<std::array<BlockChanges<T>, kMaxScanTiles>, 2>>();
-          size_t turn = 0;
-          for (size_t i = groups.begin(run); i < groups.end(run); ++i) {
-            const size_t end = groups.group(i).first + groups.group(i).count;
-            for (size_t tile = groups.group(i).first; tile < end;) {
-              const size_t known = sampled_index(tile);
-              if (known != sampled_.size()) {
-                pending.tiles.emplace_back(tile++, &sampled[known]);
-                continue;
-              }
-              size_t next = tile + 1;
-              while (next < end && sampled_index(next) == sampled_.size()) ++next;
-              collect(split, {tile, next - tile}, own[turn].data(), &pending);
-              for (size_t k = 0; tile < next; ++k, ++tile) {
-                pending.tiles.emplace_back(tile, &own[turn][k]);
-              }
-              turn ^= 1;
+        parallel_try("encoding", pool_, groups_.num_runs(), [&](size_t run, unsigned) -> Status {
+          auto& own = thread_scratch<std::array<BlockChanges<T>, kMaxScanTiles>>();
+          for (size_t i = groups_.begin(run); i < groups_.end(run); ++i) {
+            const TileGroup group = groups_.group(i);
+            const auto known = known_.find(i);
+            const bool scanned = known == known_.end() || known->second.empty();
+            if (scanned) collect(split, group, known == known_.end(), own.data());
+            const BlockChanges<T>* const changes = scanned ? own.data() : known->second.data();
+            Prefetcher ahead;
+            if (i + 1 < groups_.end(run)) ahead = prefetcher(groups_.group(i + 1));
+            for (size_t k = 0; k < group.count; ++k) {
+              const size_t tile = group.first + k;
+              encode_ops<T>().code(*coder, changes[k], tiling_[tile].size(), &ahead,
+                                   &thread_scratch<CodeScratch>(), &blocks[tile]);
+              changed[tile] = changes[k].total();
             }
-          }
-          for (Prefetcher none; const auto& [tile, changes] : pending.tiles) {
-            pending.code(tile, *changes, &none);
           }
           return {};
         }));
@@ -219,10 +210,6 @@ class Encoder {
     return out;
   }
 
-  size_t sampled_index(size_t tile) const {
-    return size_t(std::find(sampled_.begin(), sampled_.end(), tile) - sampled_.begin());
-  }
-
   const Layout layout_;
   const Bytes old_, new_;
   ThreadPool* const pool_;
@@ -231,7 +218,10 @@ class Encoder {
   const size_t n_;
   const TileShape shape_;
   const Tiling tiling_;
-  std::vector<size_t> sampled_;  // tiles
+  const KeyStats keys_;
+  const TileGroups groups_;
+  // Of those that were sampled, which have been hashed; no changes: to be scanned again.
+  KnownGroups known_;
 };
 
 }  // namespace

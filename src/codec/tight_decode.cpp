@@ -156,7 +156,7 @@ Status open(const Coder& coder, Bytes block, size_t n, Prefetcher* ahead, OpenBl
     const RansTable& table =
         gap_table(model.fitted ? block_q(model.q[c], mean, count) : model.q[c]);
     if (!read_ranks(&in, table, count, n, ahead, out->positions.data() + out->next[c])) {
-      return bad_block("gaps run over the block");
+      return bad_block("gaps exceed the block");
     }
   }
   out->streams = in;
@@ -215,7 +215,7 @@ Status finish(const Coder& coder, Prefetcher* ahead, OpenBlock* block) {
   const BlockHead& head = block->head;
   // A rank that its class does not reach in this block was never found.
   if (!std::equal(block->next, block->next + num_classes, head.end)) {
-    return bad_block("a rank is not reached by its class");
+    return bad_block("a rank exceeds the elements of its class");
   }
   Streams in = block->streams;
   for (int c = 0; c < num_classes; ++c) {
@@ -224,14 +224,14 @@ Status finish(const Coder& coder, Prefetcher* ahead, OpenBlock* block) {
     const bool unit = (head.unit_classes >> c & 1) != 0;
     if (unit ? !read_signs<T>(&in, count, values)
              : !read_values<T>(&in, coder, count, values, ahead)) {
-      return bad_block("values run over the block or are coded in a way no encoder does");
+      return bad_block("values exceed the block or are not in canonical form");
     }
   }
   // The streams must meet, and both states must be back where the encoder began.
   const uint64_t num_bits = in.bits.num_bits();
   const unsigned unused = unsigned(-num_bits & 7);
   if (in.words != in.begin + (num_bits + 7) / 8 || in.bits.get(unused) != 0) {
-    return bad_block("its two streams do not meet");
+    return bad_block("the two streams do not meet");
   }
   if (in.next != kRansLow || in.other != kRansLow)
     return bad_block("a coder state does not return to its start");

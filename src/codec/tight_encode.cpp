@@ -118,108 +118,80 @@ size_t code_symbols(SymbolList begin, SymbolList end, uint32_t* states, uint8_t*
 
 }  // namespace
 
-// Blocks side by side are scanned as one: a piece is a row of one of them. The rank of an element
-// in its block is its rank in the scan, less what other blocks have before its piece.
-struct Pieces {
-  uint8_t of_strip[kSegmentStrips];
-  uint8_t tile[kSegmentStrips];
-  // Added to a rank of the scan: elements of the block before the piece, less all before it.
-  uint32_t offset[kSegmentStrips][kMaxClasses];
-
-  // Counts each block's elements on the way.
-  template <class T>
-  Pieces(const ScanShape& shape, const SegmentIndex& index, BlockChanges<T>* blocks) {
-    const size_t tiles = shape.num_tiles();
-    uint16_t before[kMaxClasses], end[kMaxClasses];
-    kernels().count_before(index, 0, before);
-    for (size_t row = 0, strip = 0, piece = 0; row < shape.rows; ++row) {
-      for (size_t t = 0; t < tiles; ++t, ++piece) {
-        const size_t last = strip + ScanShape::strips(shape.columns_of(t));
-        if (row + 1 == shape.rows && t + 1 == tiles) {
-          std::copy_n(index.total, kMaxClasses, end);
-        } else {
-          kernels().count_before(index, last, end);
-        }
-        for (; strip < last; ++strip) of_strip[strip] = uint8_t(piece);
-        tile[piece] = uint8_t(t);
-        for (size_t c = 0; c < kMaxClasses; ++c) {
-          offset[piece][c] = blocks[t].population[c] - before[c];
-          blocks[t].population[c] += uint32_t(end[c] - before[c]);
-          before[c] = end[c];
-        }
-      }
-    }
+template <class T>
+void find_strips(ScanShape shape, ptrdiff_t old_stride, ptrdiff_t new_stride,
+                 CollectScratch<T>* scratch) {
+  if (shape == scratch->shape && old_stride == scratch->old_stride &&
+      new_stride == scratch->new_stride) {
+    return;
   }
-};
-
-// `place` finds a position in the rows, `piece` its piece.
-template <class T, class Place, class PieceOf>
-void add_changes(const KeySplit& split, ScanRows old_rows, ScanRows new_rows, const Pieces& pieces,
-                 size_t found, const Place& place, const PieceOf& piece_of, CollectScratch* scratch,
-                 BlockChanges<T>* blocks) {
-  const auto* const old_data = static_cast<const uint8_t*>(old_rows.data);
-  const auto* const new_data = static_cast<const uint8_t*>(new_rows.data);
-  const uint16_t* const positions = scratch->positions;
-  for (size_t i = 0; i < found; ++i) {
-    const RowFinder::Place at = place(positions[i]);
-    const T value =
-        load_le<T>(old_data + ptrdiff_t(at.row) * old_rows.stride + at.column * sizeof(T));
-    scratch->classes[i] = split.class_of_key[key_of(split.split, value)];
-  }
-  kernels().rank(scratch->index, split.split, positions, scratch->classes, found, scratch->ranks);
-  for (size_t i = 0; i < found; ++i) {
-    const size_t c = scratch->classes[i], piece = piece_of(positions[i]);
-    const RowFinder::Place at = place(positions[i]);
-    const size_t byte = at.column * sizeof(T);
-    const T old_value = load_le<T>(old_data + ptrdiff_t(at.row) * old_rows.stride + byte),
-            new_value = load_le<T>(new_data + ptrdiff_t(at.row) * new_rows.stride + byte);
-    const uint32_t rank = pieces.offset[piece][c] + scratch->ranks[i];
-    BlockChanges<T>& block = blocks[pieces.tile[piece]];
-    block.storage[c][block.count[c]++] = {rank - block.next_rank[c], old_value,
-                                          T(new_value - old_value)};
-    block.next_rank[c] = rank + 1;
+  scratch->shape = shape;
+  scratch->old_stride = old_stride;
+  scratch->new_stride = new_stride;
+  for (size_t i = 0; i < shape.first_strip(shape.num_tiles()); ++i) {
+    const ScanShape::Strip at = shape.strip(i);
+    const size_t column = at.column * sizeof(T);
+    scratch->strips[i] = {uint32_t(at.row * size_t(old_stride) + column),
+                          uint32_t(at.row * size_t(new_stride) + column),
+                          uint32_t(at.tile * kMaxClasses)};
   }
 }
 
+// Blocks side by side are scanned as one. The rank of an element in its block is its rank in the
+// scan, less what the blocks before have in all of their rows.
 template <class T>
 void collect(const KeySplit& split, ScanRows old_rows, ScanRows new_rows, ScanShape shape,
-             CollectScratch* scratch, BlockChanges<T>* out) {
-  const size_t found = kernels().index_diff[width_index(sizeof(T))](
-      old_rows, new_rows, shape, split.split, &scratch->index, scratch->positions);
-  const Pieces pieces(shape, scratch->index, out);
+             CollectScratch<T>* scratch, BlockChanges<T>* out) {
+  const Kernels& k = kernels();
+  const SegmentIndex& index = scratch->index;
+  const uint16_t* const positions = scratch->positions;
+  const size_t found = k.index_diff[width_index(sizeof(T))](old_rows, new_rows, shape, split.split,
+                                                            &scratch->index, scratch->positions);
+  find_strips(shape, old_rows.stride, new_rows.stride, scratch);
+  const auto* const old_bytes = static_cast<const uint8_t*>(old_rows.data);
+  const auto* const new_bytes = static_cast<const uint8_t*>(new_rows.data);
+  for (size_t i = 0; i < found; ++i) {
+    const StripPlace at = scratch->strips[positions[i] / kStripElements];
+    const size_t column = positions[i] % kStripElements * sizeof(T);
+    const T old_value = load_le<T>(old_bytes + at.old_at + column);
+    const T new_value = load_le<T>(new_bytes + at.new_at + column);
+    const uint8_t c = split.class_of_key[key_of(split.split, old_value)];
+    scratch->changes[i] = {0, old_value, T(new_value - old_value)};
+    scratch->classes[i] = c;
+    scratch->lists[i] = uint8_t(at.tile + c);
+  }
+  k.rank(index, split.split, positions, scratch->classes, found, scratch->ranks);
+
   const size_t tiles = shape.num_tiles();
-  const size_t most = std::min(found, shape.rows * shape.tile_columns);  // of one block
-  for (size_t t = 0; t < tiles; ++t) {
+  ClassCounts before[kMaxScanTiles + 1];
+  uint32_t next[kMaxScanTiles * kMaxClasses];  // behind the last change, as ranks of the scan
+  k.counts_before(index, shape, before);
+  for (size_t tile = 0; tile < tiles; ++tile) {
     for (size_t c = 0; c < kMaxClasses; ++c) {
-      auto& storage = out[t].storage[c];
-      if (storage.size() < out[t].count[c] + most)
-        storage.resize(2 * (out[t].count[c] + most) + 64);
+      const uint32_t offset = out[tile].population[c] - before[tile][c];
+      next[tile * kMaxClasses + c] = out[tile].next_rank[c] - offset;
+      out[tile].population[c] = offset + before[tile + 1][c];
     }
   }
-  if (shape.rows == 1 && tiles == 1) {
-    add_changes(
-        split, old_rows, new_rows, pieces, found,
-        [](uint32_t position) {
-          return RowFinder::Place{0, position};
-        },
-        [](uint32_t) { return size_t{0}; }, scratch, out);
-  } else {
-    add_changes(
-        split, old_rows, new_rows, pieces, found, RowFinder(shape.rows, shape.columns),
-        [&](uint32_t position) { return size_t{pieces.of_strip[position / kStripElements]}; },
-        scratch, out);
+  for (size_t i = 0; i < found; ++i) {
+    const uint32_t list = scratch->lists[i], rank = scratch->ranks[i];
+    Change<T> change = scratch->changes[i];
+    change.gap = rank - next[list];
+    next[list] = rank + 1;
+    out[list / kMaxClasses].add(list % kMaxClasses, change);
   }
-  for (size_t t = 0; t < tiles; ++t) {
-    out[t].total = 0;
-    for (const uint32_t count : out[t].count) out[t].total += count;
+  for (size_t tile = 0; tile < tiles; ++tile) {
+    for (size_t c = 0; c < kMaxClasses; ++c) {
+      const uint32_t offset = out[tile].population[c] - before[tile + 1][c];
+      out[tile].next_rank[c] = next[tile * kMaxClasses + c] + offset;
+    }
   }
 }
 
 template <class T>
 void count_values(const BlockChanges<T>& changes, const ClassSplit& split, ValueStats* stats) {
   for (int c = 0; c < split.num_classes; ++c) {
-    for (uint32_t i = 0; i < changes.count[c]; ++i) {
-      const Change<T>& change = changes.storage[c][i];
+    for (const Change<T>& change : changes.of_class(c)) {
       const Step<T> step = make_step(change.old_value, change.step);
       ++stats->tokens[key_of(split, change.old_value)][step.token];
       if (step.token == kEscapeToken<T>) ++stats->escapes[step.escape];
@@ -230,33 +202,34 @@ void count_values(const BlockChanges<T>& changes, const ClassSplit& split, Value
 template <class T>
 void code_block(const Coder& coder, const BlockChanges<T>& changes, size_t n, Prefetcher* ahead,
                 CodeScratch* scratch, std::vector<uint8_t>* out) {
-  if (changes.total == 0) return;
+  const size_t total = changes.total();
+  if (total == 0) return;
   const Model& model = coder.model;
   const int num_classes = model.split.num_classes;
-  const size_t most_bits = changes.total * (kMaxBlockLog2 + 2 + 8 * sizeof(T)) + 64 * kMaxClasses;
+  const size_t most_bits = total * (kMaxBlockLog2 + 2 + 8 * sizeof(T)) + 64 * kMaxClasses;
   if (scratch->bits.size() < most_bits / 8 + 16) scratch->bits.resize(most_bits / 4);
-  if (scratch->symbols.size() < size_t(changes.total) * 3) {
-    scratch->symbols.resize(size_t(changes.total) * 4);
+  if (scratch->symbols.size() < total * 3) {
+    scratch->symbols.resize(total * 4);
     scratch->words.resize(scratch->symbols.size() * 2 + 16);
   }
 
   BitWriter bits(scratch->bits.data());
   bits.put(0, unsigned(num_classes));  // the unit mask; filled in when the steps have been seen
-  for (int c = 0; c < num_classes; ++c) put_count(&bits, model, c, n, changes.count[c]);
+  for (int c = 0; c < num_classes; ++c) put_count(&bits, model, c, n, changes.count(c));
 
   uint32_t unit_classes = 0;
   const RansTable::EncodeSymbol** symbol = scratch->symbols.data();
   for (int c = 0; c < num_classes; ++c) {
     const uint32_t mean = mean_count(model.mean_codes[c], n, model.tiles.block_log2);
-    const uint8_t q = model.fitted ? block_q(model.q[c], mean, changes.count[c]) : model.q[c];
+    const uint8_t q = model.fitted ? block_q(model.q[c], mean, changes.count(c)) : model.q[c];
     const RansTable& table = gap_table(q);
     const T others =
-        put_gaps(changes.storage[c].data(), changes.count[c], table, &bits, symbol, ahead);
-    symbol += changes.count[c];
+        put_gaps(changes.of_class(c).data(), changes.count(c), table, &bits, symbol, ahead);
+    symbol += changes.count(c);
     unit_classes |= uint32_t(others == 0) << c;
   }
   for (int c = 0; c < num_classes; ++c) {
-    const Change<T>*begin = changes.storage[c].data(), *end = begin + changes.count[c];
+    const Change<T>*begin = changes.of_class(c).data(), *end = begin + changes.count(c);
     if ((unit_classes >> c & 1) != 0) {
       put_signs(begin, end, &bits);
     } else {

@@ -38,7 +38,7 @@ const char* read_block_head(const Model& model, size_t n, BitReader* in, BlockHe
   for (int c = 0; c < int(kMaxClasses); ++c) {
     uint32_t count = 0;
     if (c < num_classes && !read_count(in, model, c, n, &count)) {
-      return "a class has more changes than the block elements";
+      return "a class has more changes than the block has elements";
     }
     head->end[c] = total += count;
     if (total > n) return "more changes than elements";
@@ -53,7 +53,7 @@ Result<Payload> split_payload(Layout layout, Bytes payload, size_t n) {
   const TileShape shape = parsed.model.tiles;
   if (!tiles_fit(shape, layout, n)) {
     return bad_payload("tight model", "blocks of elements in order",
-                       "tiles of an array that is no matrix");
+                       "tiles of an array that is not a matrix");
   }
   DW_ASSIGN_OR_RETURN(parsed.blocks, take_directory("tight", payload.subspan(consumed),
                                                     Tiling(shape, layout, n).size()));

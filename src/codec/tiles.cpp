@@ -67,10 +67,16 @@ Tile Tiling::operator[](size_t i) const {
           std::min(width, columns_ - column)};
 }
 
-TileGroups::TileGroups(const Tiling& tiling, const ThreadPool* pool)
+size_t decoded_together(const Tiling& tiling) {
+  constexpr size_t kMaxTiles = 8, kFewColumns = 1024;
+  if (tiling.tiles_per_panel() <= kMaxTiles) return kMaxTiles;
+  return std::clamp<size_t>(kFewColumns / tiling[0].columns, 1, kMaxTiles);
+}
+
+TileGroups::TileGroups(const Tiling& tiling, const ThreadPool* pool, size_t most)
     : per_panel_(tiling.tiles_per_panel()) {
   const size_t share = std::max<size_t>(tiling.size() / (num_workers(pool) * 4), 1);
-  tiles_ = std::min({share, per_panel_, kMaxScanTiles});
+  tiles_ = std::min({share, per_panel_, most});
   groups_per_panel_ = div_up(per_panel_, tiles_);
   num_groups_ = tiling.num_panels() * groups_per_panel_;
   run_ = std::clamp<size_t>(share / tiles_, 1, 16);

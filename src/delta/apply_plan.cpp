@@ -98,11 +98,9 @@ Status check_entry(const CheckpointTensor* tensor, const Delta::Entry& item,
                    const TensorState* state) {
   const DeltaEntry& entry = item.entry;
   if (tensor == nullptr) return base_mismatch(item.place + ": the base has no such tensor");
-  if (tensor->view.dtype != entry.dtype || tensor->view.shape != entry.shape) {
-    return base_mismatch(item.place + ": expected " + std::string(dtype_name(entry.dtype)) + " " +
-                         shape_to_string(entry.shape) + ", the base has " +
-                         std::string(dtype_name(tensor->view.dtype)) + " " +
-                         shape_to_string(tensor->view.shape));
+  if (!same_form(tensor->view, entry)) {
+    return base_mismatch(item.place + ": expected " + form_of(entry) + ", the base has " +
+                         form_of(tensor->view));
   }
   Digest got;
   if (entry.box.whole()) {
@@ -146,9 +144,8 @@ Result<std::vector<TensorState>> check_base(const std::string& place,
   const Digest got = state_digest(states);
   if (got != delta.info.base) {
     return base_mismatch(place +
-                         ": not the state the delta was made from, though every tensor it patches "
-                         "is: a tensor that it leaves alone differs, is missing or is new; state "
-                         "digest expected " +
+                         ": not the base of the delta: the tensors that it patches match, but "
+                         "another one differs, is missing or is new; state digest expected " +
                          delta.info.base.hex() + ", got " + got.hex());
   }
   return states;

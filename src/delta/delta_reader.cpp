@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/folder.h"
+#include "base/guard.h"
 #include "format/delta_part.h"
 #include "tensor/box.h"
 #include "tensor/safetensors.h"
@@ -12,10 +13,15 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-Status add_part(const std::string& name, const std::shared_ptr<MappedFile>& file, Delta* delta) {
-  auto parsed = parse_part(file->bytes());
-  if (!parsed.ok()) return std::move(parsed).status().at(name);
-  DeltaPart& part = parsed.value();
+Result<DeltaPart> parse_file(const std::string& name, const MappedFile& file,
+                             PartContents contents = PartContents::kAll) {
+  Result<DeltaPart> part = parse_part(file.bytes(), contents);
+  if (!part.ok()) return std::move(part).status().at(name);
+  return part;
+}
+
+Status add_part(const std::string& name, const std::shared_ptr<MappedFile>& file, DeltaPart part,
+                Delta* delta) {
   if (delta->files.empty()) {
     delta->info = part.info;
   } else if (part.info.base != delta->info.base || part.info.target != delta->info.target) {
@@ -65,7 +71,8 @@ Status open_folder(const fs::path& path, Delta* delta) {
       return corruption(part_path.string() + ": sha-256: expected " + part.sha256.hex() + ", got " +
                         got.hex());
     }
-    DW_RETURN_IF_ERROR(add_part(part_path.string(), file, delta));
+    DW_ASSIGN_OR_RETURN(DeltaPart parsed_part, parse_file(part_path.string(), *file));
+    DW_RETURN_IF_ERROR(add_part(part_path.string(), file, std::move(parsed_part), delta));
   }
   if (delta->files.empty()) return corruption(index_path.string() + ": names no parts");
   if (index.base != delta->info.base || index.target != delta->info.target) {
@@ -94,7 +101,7 @@ Status check_boxes(const std::vector<Delta::Entry>& entries) {
     for (end = begin + 1; end < entries.size() && entries[end].entry.tensor == first.tensor;
          ++end) {
       const DeltaEntry& entry = entries[end].entry;
-      if (entry.dtype != first.dtype || entry.shape != first.shape) {
+      if (!same_form(entry, first)) {
         return corruption(entries[end].place + ": another dtype or shape than in " +
                           entries[begin].place);
       }
@@ -129,18 +136,26 @@ Result<Delta> open_delta(const fs::path& path) {
                             folder_of(path).string());
   } else {
     DW_ASSIGN_OR_RETURN(const auto file, MappedFile::open(path));
-    DW_RETURN_IF_ERROR(add_part(path.string(), file, &delta));
+    DW_ASSIGN_OR_RETURN(DeltaPart part, parse_file(path.string(), *file));
+    DW_RETURN_IF_ERROR(add_part(path.string(), file, std::move(part), &delta));
     delta.num_siblings = count_siblings(path);
   }
   DW_RETURN_IF_ERROR(sort_entries(&delta.entries));
   return delta;
 }
 
-Result<Delta> open_delta_parts(const std::vector<PartFile>& parts) {
+Result<Delta> open_delta_parts(const std::vector<PartFile>& parts, ThreadPool* pool) {
+  std::vector<std::shared_ptr<MappedFile>> files(parts.size());
+  std::vector<DeltaPart> parsed(parts.size());
+  DW_RETURN_IF_ERROR(
+      parallel_try("reading parts", pool, parts.size(), [&](size_t i, unsigned) -> Status {
+        DW_ASSIGN_OR_RETURN(files[i], MappedFile::open(parts[i].path));
+        DW_ASSIGN_OR_RETURN(parsed[i], parse_file(parts[i].name, *files[i], parts[i].contents));
+        return {};
+      }));
   Delta delta;
-  for (const PartFile& part : parts) {
-    DW_ASSIGN_OR_RETURN(const auto file, MappedFile::open(part.path));
-    DW_RETURN_IF_ERROR(add_part(part.name, file, &delta));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    DW_RETURN_IF_ERROR(add_part(parts[i].name, files[i], std::move(parsed[i]), &delta));
   }
   DW_RETURN_IF_ERROR(sort_entries(&delta.entries));
   return delta;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/thread_pool.h"
 #include "deltawire/status.h"
 #include "format/delta_part.h"
 
@@ -42,11 +43,12 @@ Result<Delta> open_delta(const std::filesystem::path& path);
 struct PartFile {
   std::filesystem::path path;
   std::string name;
+  PartContents contents = PartContents::kAll;
 };
 // The parts of one version of a chain, or of one hop record: there is no index, a manifest or a hop
 // record has named them and vouched for their bytes. Checked like those of a folder, but for size
 // and sha-256, which are the caller's to check. No parts are a delta without entries.
-Result<Delta> open_delta_parts(const std::vector<PartFile>& parts);
+Result<Delta> open_delta_parts(const std::vector<PartFile>& parts, ThreadPool* pool = nullptr);
 
 // Whether `path` looks like a delta rather than a checkpoint, without checking it. So does a
 // delta's index, and a folder of parts that has lost it: open_delta() says what is wrong.

@@ -4,13 +4,10 @@
 #include <functional>
 
 #include "format/layout.h"
+#include "tensor/box_math.h"
 
 namespace deltawire {
 namespace {
-
-Box all_of(const Box& box, const Shape& shape) {
-  return box.whole() ? Box{Shape(shape.size()), shape} : box;
-}
 
 std::vector<int64_t> strides_of(const LocalBox& held, const Box& box, DType dtype) {
   if (!held.strides.empty() || box.extent.empty()) return held.strides;
@@ -41,10 +38,13 @@ void for_each_index(const Shape& begin, const Shape& end, size_t count,
 class Cut {
  public:
   Cut(const DeltaEntry& entry, std::vector<Region>* out)
-      : entry_(entry), own_(all_of(entry.box, entry.shape)), layout_(entry.layout()), out_(out) {}
+      : entry_(entry),
+        own_(spelled_out(entry.box, entry.shape)),
+        layout_(entry.layout()),
+        out_(out) {}
 
   Status add(const LocalBox& held) {
-    const Box box = all_of(held.box, entry_.shape);
+    const Box box = spelled_out(held.box, entry_.shape);
     const size_t dims = own_.extent.size();
     if (dims == 0) {  // a scalar
       out_->push_back({0, 0, 1, size_t(entry_.num_elements()), held.data, 0});

@@ -114,7 +114,7 @@ Status refuse_input(const fs::path& out, const fs::path& input,
                     const std::vector<fs::path>& files) {
   const auto refuse = [&](const std::string& how) {
     return invalid_argument(out.string() + ": " + how + " " + input.string() +
-                            ", which is read; choose another name");
+                            ", which is an input; choose another name");
   };
   if (out.empty()) return {};
   if (same(out, input)) return refuse("is");

@@ -178,13 +178,15 @@ Status write(const Patched& tensor, ThreadPool* pool) {
 Status refuse_other_forms(const Delta& delta) {
   for (const Delta::Entry& item : delta.entries) {
     if (!item.entry.old_digest) {
-      return invalid_argument(item.place +
-                              ": the delta brings it; tensors in memory are patched, not made");
+      return invalid_argument(
+          item.place +
+          ": the delta adds this tensor; tensors in memory can be patched, but not added");
     }
   }
   if (delta.info.removed.empty()) return {};
-  return invalid_argument("tensor " + quote(delta.info.removed[0]) +
-                          ": the delta removes it; tensors in memory are patched, not removed");
+  return invalid_argument(
+      "tensor " + quote(delta.info.removed[0]) +
+      ": the delta removes this tensor; tensors in memory can be patched, but not removed");
 }
 
 std::vector<CheckpointTensor> sorted_views(std::span<const LiveTensor> state) {

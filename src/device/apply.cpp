@@ -16,6 +16,15 @@ struct Replacement {
   Bytes bytes;
 };
 
+std::vector<DeviceRegion> device_regions(const Patch& patch, unsigned width) {
+  std::vector<DeviceRegion> out;
+  for (const Region& region : patch.regions) {
+    out.push_back({region.row, region.column, region.rows, region.columns, region.data,
+                   uint64_t(region.stride) / width});
+  }
+  return out;
+}
+
 class Applier {
  public:
   Applier(Context::Impl& impl, Stream stream) : impl_(impl), stream_(stream) {}
@@ -28,14 +37,20 @@ class Applier {
     const Codec* const codec = find_codec(patch.codec);
     if (codec == nullptr) return unsupported("no codec \"" + patch.codec + "\"");
     const DeviceArray& array = patch.array;
-    DW_RETURN_IF_ERROR(check_memory(array.dtype, array.data, array.size_bytes));
     const Layout layout = layout_of(array);
+    if (!patch.regions.empty()) {
+      if (codec->id() != CodecId::kTight) return invalid_argument("regions are for tight alone");
+      on_device_.back() = {layout,      nullptr,       array.size_bytes / layout.width,
+                           codec->id(), patch.payload, device_regions(patch, layout.width)};
+      return {};
+    }
+    DW_RETURN_IF_ERROR(check_memory(array.dtype, array.data, array.size_bytes));
     switch (codec->id()) {
       case CodecId::kGaps:
       case CodecId::kTight:
       case CodecId::kExponents:
-        on_device_.back() = {layout, array.data, array.size_bytes / layout.width, codec->id(),
-                             patch.payload};
+        on_device_.back() = {layout,      array.data,    array.size_bytes / layout.width,
+                             codec->id(), patch.payload, {}};
         return {};
       case CodecId::kRaw:
         if (patch.payload.size() != array.size_bytes) {

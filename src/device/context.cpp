@@ -14,6 +14,15 @@ constexpr uint64_t kLeastScratch = uint64_t{8} << 20;
 
 Status available() { return check_device(); }
 
+std::optional<int> device_number(const void* memory) { return device_of(memory); }
+
+Result<uint64_t> free_beside(const void* memory) {
+  DW_RETURN_IF_ERROR(available());
+  DW_ASSIGN_OR_RETURN(const int in_use, current_device());
+  const UseDevice use(device_of(memory).value_or(in_use));
+  return free_memory();
+}
+
 Status send(std::span<const uint8_t> bytes, void* device, Stream stream) {
   DW_RETURN_IF_ERROR(copy(device, bytes.data(), bytes.size(), stream));
   return wait(stream);

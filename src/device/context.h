@@ -30,10 +30,6 @@ struct Context::Impl {
   CheckedPatches checked;        // that the host has decoded
 
   uint64_t scratch_bytes() const noexcept { return options.scratch_bytes; }
-  // Beside the tables that codecs have made.
-  uint64_t scratch_left() const noexcept {
-    return scratch_bytes() - std::min<uint64_t>(scratch_bytes() / 2, workspace.table_bytes());
-  }
   Lane lane() { return {&workspace, &pool, options.scratch_bytes, false, spare.get()}; }
   DeviceOptions codec_options() { return lane().codec_options(); }
 };

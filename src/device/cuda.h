@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "codec/regions.h"
 #include "deltawire/digest.h"
 #include "deltawire/status.h"
 #include "deltawire/tensor.h"
@@ -91,6 +92,9 @@ struct Patch {
   DeviceArray array;
   std::string codec;
   std::span<const uint8_t> payload;  // in host memory; pinned memory is copied faster
+  // Of `tight`, in place of `array.data`: what there is of the array. Tiles with changes lie in one
+  // region each, or in none. Memory of the regions is the device's.
+  std::vector<Region> regions = {};
 };
 
 struct ContextOptions {
@@ -217,6 +221,11 @@ class DeviceSnapshot {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// The device that memory is on; none: it is the host's.
+std::optional<int> device_number(const void* memory);
+// Bytes that are free on the device of that memory.
+Result<uint64_t> free_beside(const void* memory);
 
 // From host memory to the device. Waits.
 Status send(std::span<const uint8_t> bytes, void* device, Stream stream);

@@ -24,11 +24,15 @@ struct ExchangeList {
   std::span<const uint8_t> values;
 };
 
+struct DeviceLists;  // device/device_lists.h
+
 class DeviceExchange {
  public:
   // Of sound lists, all of them for arrays on a GPU. InvalidArgument unless it is one GPU.
   static Result<DeviceExchange> stage(std::span<const ExchangeList* const> lists,
                                       std::optional<uint64_t> most_device_bytes);
+  // Of lists that are there, on the device in use. Waits for `stream`, which wrote them.
+  static Result<DeviceExchange> of(int device, DeviceLists lists, CUstream_st* stream);
   ~DeviceExchange();
   DeviceExchange(DeviceExchange&&) noexcept;
   DeviceExchange& operator=(DeviceExchange&&) noexcept;

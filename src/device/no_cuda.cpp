@@ -2,6 +2,7 @@
 #include "device/cuda.h"
 
 #include "device/device_exchange.h"
+#include "device/device_stage.h"
 #include "device/fp8.h"
 #include "device/whole.h"
 
@@ -17,6 +18,8 @@ struct DeviceSnapshot::Impl {};
 
 Status available() { return absent(); }
 Status send(std::span<const uint8_t>, void*, Stream) { return absent(); }
+std::optional<int> device_number(const void*) { return {}; }
+Result<uint64_t> free_beside(const void*) { return absent(); }
 
 Result<Context> Context::create(const ContextOptions&) { return absent(); }
 std::function<void(std::vector<uint8_t>)> Context::recycler() const {
@@ -99,5 +102,26 @@ Status DeviceExchange::start(CUstream_st*) { return cuda::available(); }
 Status DeviceExchange::finish(CUstream_st*) { return cuda::available(); }
 uint64_t DeviceExchange::device_bytes() const noexcept { return 0; }
 uint64_t DeviceExchange::host_bytes() const noexcept { return 0; }
+
+struct DeviceStage::Impl {};
+
+Result<DeviceStage> DeviceStage::create(std::span<const void* const>, uint64_t, unsigned) {
+  return cuda::available();
+}
+Status DeviceStage::begin(std::span<const void* const>, const DeviceStageOptions&) {
+  return cuda::available();
+}
+DeviceStage::~DeviceStage() = default;
+DeviceStage::DeviceStage(DeviceStage&&) noexcept = default;
+DeviceStage& DeviceStage::operator=(DeviceStage&&) noexcept = default;
+uint8_t* DeviceStage::copies() const noexcept { return nullptr; }
+Status DeviceStage::copy(std::span<const CopiedRows>) { return cuda::available(); }
+Status DeviceStage::apply(std::span<const cuda::Patch>) { return cuda::available(); }
+Status DeviceStage::collect(std::span<const CopiedRows>) { return cuda::available(); }
+Status DeviceStage::fetch(std::span<const CopiedRows>) { return cuda::available(); }
+uint64_t DeviceStage::num_changed() const noexcept { return 0; }
+Result<DeviceExchange> DeviceStage::finish(std::span<const ExchangeList* const>) {
+  return cuda::available();
+}
 
 }  // namespace deltawire

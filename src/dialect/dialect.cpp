@@ -5,8 +5,7 @@
 namespace deltawire {
 
 std::span<const Dialect* const> all_dialects() noexcept {
-  static const std::vector<const Dialect*> dialects = {&slime_dialect(), &slime_gen1_dialect(),
-                                                       &trl_dialect()};
+  static const std::vector<const Dialect*> dialects = {&slime_dialect(), &trl_dialect()};
   return dialects;
 }
 

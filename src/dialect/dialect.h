@@ -41,9 +41,6 @@ struct ForeignInfo {
   std::string checksum;  // "xxh3-128", ..., or empty: it has none
   uint64_t num_files = 0, file_bytes = 0;
   std::string content;  // of the files, as ForeignFile::sample() tells it: is it still the same?
-  // False: nothing tells whether its writer will add files. Whoever reads while others write waits
-  // for more: a marker, or the next version.
-  bool sealed = true;
   std::vector<ForeignTensor> tensors;  // sorted by name, each once: those that it changes
 };
 
@@ -78,7 +75,6 @@ struct ForeignOptions {
   std::string encoding;
   std::string checksum;
   uint64_t buffer_bytes = uint64_t{512} << 20;  // where the dialect cuts its files by size
-  unsigned rank = 0, world = 1;                 // of the files' names
   uint64_t anchor_every = 10;                   // where the dialect has whole versions in between
 };
 
@@ -127,7 +123,6 @@ Result<const Dialect*> recognise_dialect(Store& store);
 class Dialect;
 
 const Dialect& slime_dialect() noexcept;  // generations 2 and 3, miles
-const Dialect& slime_gen1_dialect() noexcept;
 const Dialect& trl_dialect() noexcept;
 
 }  // namespace deltawire

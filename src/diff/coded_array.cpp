@@ -89,7 +89,7 @@ Status CodedArray::read(const Body& plain, uint64_t begin, uint64_t offset, Muta
     DW_ASSIGN_OR_RETURN(const Bytes own, plain_block(plain, i, &buffer));
     const Bytes coded = writer.write(own, plans_[i].base);
     if (coded.size() != directory_->block_end(i) - directory_->block_begin(i)) {
-      return io_error("weights change while they are published");
+      return io_error("weights changed while they were published");
     }
     copy(at, coded);
     if (at + coded.size() > end) kept->keep(at, coded);
@@ -105,12 +105,12 @@ Status CodedArray::read_there(size_t block, uint64_t begin, uint64_t offset, Mut
   const auto plans = [&](size_t first, size_t last) {
     return std::span(plans_).subspan(first, last - first);
   };
-  std::vector<uint8_t> buffer;
+  const auto copy = [&](uint64_t from, Bytes coded) { copy_overlap(coded, from, offset, out); };
   while (block < directory_->num_blocks() && begin + directory_->block_begin(block) < end) {
     const uint64_t at = begin + directory_->block_begin(block);
     uint64_t known = at;
     kept->find(at, [&](uint64_t from, Bytes coded) {
-      copy_overlap(coded, from, offset, out);
+      copy(from, coded);
       known = from + coded.size();
     });
     if (known > at) {
@@ -127,10 +127,10 @@ Status CodedArray::read_there(size_t block, uint64_t begin, uint64_t offset, Mut
     } else {
       last = end_of(block,
                     [&](size_t i) { return i > block && bytes_between(block, i) >= kCodedAhead; });
-      buffer.resize(size_t(bytes_between(block, last)));
-      DW_RETURN_IF_ERROR(coder_->code(block, plans(block, last), buffer));
-      copy_overlap(buffer, at, offset, out);
-      if (at + buffer.size() > end) kept->keep(at, buffer);
+      const auto code = [&](MutableBytes to) {
+        return coder_->code(block, plans(block, last), to);
+      };
+      DW_RETURN_IF_ERROR(kept->make(at, size_t(bytes_between(block, last)), code, copy));
     }
     block = last;
   }

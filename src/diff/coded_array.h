@@ -58,6 +58,18 @@ class KeptBlocks {
     bytes_.assign(bytes.begin(), bytes.end());
     begin_ = begin;
   }
+  // Blocks that `fill` makes where the ones before them were: new memory is a page fault for every
+  // page. They go to `use`.
+  template <class Fill, class Use>
+  Status make(uint64_t begin, size_t num_bytes, const Fill& fill, const Use& use) {
+    const std::lock_guard lock(mutex_);
+    bytes_.resize(num_bytes);
+    Status status = fill(MutableBytes(bytes_));
+    if (!status.ok()) bytes_.clear();
+    begin_ = begin;
+    if (status.ok()) use(begin_, Bytes(bytes_));
+    return status;
+  }
 
  private:
   std::mutex mutex_;

@@ -123,7 +123,7 @@ Status check_source(const PublishTensor& tensor) {
 Status check_computed(const PublishTensor& tensor) {
   if (!tensor.computed) return {};
   if (!tensor.view.bytes.empty() || tensor.source) {
-    return invalid_argument("is made as it is published, and has bytes too");
+    return invalid_argument("is computed during the publish, but bytes are given too");
   }
   return {};
 }
@@ -204,7 +204,8 @@ bool taken_as_unchanged(const DiffJob& job, const PublishTensor& tensor) {
 }
 
 std::string box_of_new_tensor(const std::string& name) {
-  return "schema: tensor " + quote(name) + " is new or has another form, and comes in boxes";
+  return "schema: tensor " + quote(name) +
+         " is new or has another dtype or shape, but is published in boxes";
 }
 
 // Where everything changes, a codec holds six times the bytes it works on, and copies of what is

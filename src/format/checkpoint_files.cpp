@@ -60,7 +60,7 @@ bool is_version_folder(std::string_view name) {
 Status check_checkpoint_file_name(std::string_view name) {
   if (name.empty()) return bad_file(name, "a file has a name");
   if (name.size() > kMaxFileNameBytes) {
-    return bad_file(name, "its name has " + std::to_string(name.size()) + " bytes, at most " +
+    return bad_file(name, "its name has " + std::to_string(name.size()) + " bytes; at most " +
                               std::to_string(kMaxFileNameBytes) + " are allowed");
   }
   if (!is_utf8(name)) return bad_file(name, "its name is not UTF-8");
@@ -96,7 +96,7 @@ Status check_side_files(const std::vector<NamedSize>& files) {
     bytes = file.size_bytes > UINT64_MAX - bytes ? UINT64_MAX : bytes + file.size_bytes;
   }
   if (files.size() > kMaxSideFiles) {
-    return corruption(too_many(kMaxSideFiles, files.size(), "files may lie beside the weights"));
+    return corruption(too_many(kMaxSideFiles, files.size(), "side files are allowed"));
   }
   if (bytes > kMaxSideBytes) {
     return bad_file(largest->name, "has " + std::to_string(largest->size_bytes) +
@@ -119,7 +119,7 @@ Status check_weights_files(const std::vector<NamedSize>& files) {
     }
   }
   if (files.size() > kMaxWeightsFiles) {
-    return corruption(too_many(kMaxWeightsFiles, files.size(), "files may hold the weights"));
+    return corruption(too_many(kMaxWeightsFiles, files.size(), "files of weights are allowed"));
   }
   return {};
 }

@@ -38,7 +38,7 @@ struct NamedSize {
   std::string name;
   uint64_t size_bytes = 0;
 };
-// Ok when these files may lie beside the weights of one checkpoint: names, that none is that of
+// Ok when these side files are allowed of one checkpoint: names, that none is that of
 // weights or differs from another by case alone, number and bytes. Corruption, naming file and
 // rule.
 Status check_side_files(const std::vector<NamedSize>& files);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/bytes.h"
 #include "base/json.h"
 #include "format/layout.h"
 #include "tensor/safetensors.h"
@@ -16,16 +17,6 @@ constexpr std::string_view kPartKey = "deltawire";  // format, digest kind, base
 constexpr std::string_view kEntriesKey = "deltawire.entries";
 constexpr std::string_view kRemovedKey = "deltawire.removed";
 constexpr std::string_view kNoTarget = "-";
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> fields;
-  while (true) {
-    const size_t end = text.find(separator);
-    fields.push_back(text.substr(0, end));
-    if (end == std::string_view::npos) return fields;
-    text.remove_prefix(end + 1);
-  }
-}
 
 Status bad_record(std::string_view name, std::string_view what, std::string_view got) {
   return corruption("entry " + quote(name) + ": " + std::string(what) + ", got " + quote(got));
@@ -85,7 +76,7 @@ Result<DeltaInfo> parse_info(const Metadata& metadata, Digest* check) {
   if (text == nullptr) {
     return invalid_argument("not a deltawire delta: its metadata has no " + quote(kPartKey));
   }
-  const auto fields = split(*text, ' ');
+  const auto fields = split_text(*text, ' ');
   if (fields[0] == "whole/1") {
     return invalid_argument("a packed file of a store, not a delta: `deltawire pull` makes a " +
                             std::string("checkpoint of it"));
@@ -145,7 +136,7 @@ std::string format_entry(const DeltaEntry& entry) {
 
 Result<DeltaEntry> parse_entry(std::string_view entry_name, std::string_view text) {
   DW_ASSIGN_OR_RETURN(const std::string_view tensor, entry_tensor(entry_name));
-  const auto fields = split(text, ' ');
+  const auto fields = split_text(text, ' ');
   if (fields.size() != 7) return bad_record(entry_name, "expected 7 fields", text);
   DeltaEntry entry;
   entry.tensor = tensor;
@@ -209,27 +200,29 @@ Result<std::string> serialise_part_header(const DeltaInfo& info,
   return serialise_safetensors_header(specs, metadata);
 }
 
-Result<DeltaPart> parse_part(Bytes file) {
+Result<DeltaPart> parse_part(Bytes file, PartContents contents) {
   DW_ASSIGN_OR_RETURN(const SafetensorsView view, parse_safetensors(file));
   DeltaPart part;
   Digest expected;
   DW_ASSIGN_OR_RETURN(part.info, parse_info(view.metadata, &expected));
   DW_ASSIGN_OR_RETURN(const std::string_view records, required(view.metadata, kEntriesKey));
   const std::string* removed = find_metadata(view.metadata, kRemovedKey);
-  PartCheck check;
-  check.add(part_text(part.info));
-  check.add(records);
-  check.add(removed == nullptr ? "" : *removed);
-  for (const TensorView& tensor : view.tensors) {
-    check.add_payload(tensor.name, digest_of(DigestKind::kXxh3_128, tensor.bytes));
-  }
-  const Digest got = check.finish();
-  if (got != expected) {
-    return corruption("checksum of the part: expected " + expected.hex() + ", got " + got.hex());
+  if (contents == PartContents::kAll) {
+    PartCheck check;
+    check.add(part_text(part.info));
+    check.add(records);
+    check.add(removed == nullptr ? "" : *removed);
+    for (const TensorView& tensor : view.tensors) {
+      check.add_payload(tensor.name, digest_of(DigestKind::kXxh3_128, tensor.bytes));
+    }
+    const Digest got = check.finish();
+    if (got != expected) {
+      return corruption("checksum of the part: expected " + expected.hex() + ", got " + got.hex());
+    }
   }
   if (view.metadata.size() != (removed == nullptr ? 2 : 3))
-    return corruption("metadata has keys that are not ours");
-  const auto texts = records.empty() ? std::vector<std::string_view>() : split(records, ';');
+    return corruption("metadata has unknown keys");
+  const auto texts = records.empty() ? std::vector<std::string_view>() : split_text(records, ';');
   if (texts.size() != view.tensors.size()) {
     return corruption(std::string(kEntriesKey) + ": expected " +
                       std::to_string(view.tensors.size()) + " records, got " +
@@ -256,6 +249,27 @@ Result<DeltaPart> parse_part(Bytes file) {
     part.entries.push_back({std::move(entry), tensor.bytes});
   }
   return part;
+}
+
+Result<std::vector<EntryRecord>> parse_part_header(std::string_view header, uint64_t part_bytes) {
+  if (header.size() < sizeof(uint64_t) || part_bytes < header.size()) {
+    return corruption("the header is cut off");
+  }
+  DW_ASSIGN_OR_RETURN(
+      const SafetensorsHeader view,
+      parse_safetensors_header(header.substr(sizeof(uint64_t)), part_bytes - header.size()));
+  DW_ASSIGN_OR_RETURN(const std::string_view records, required(view.metadata, kEntriesKey));
+  const auto texts = records.empty() ? std::vector<std::string_view>() : split_text(records, ';');
+  if (texts.size() != view.entries.size()) {
+    return corruption(std::string(kEntriesKey) + ": expected one record for each tensor");
+  }
+  std::vector<EntryRecord> entries;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const TensorEntry& tensor = view.entries[i];
+    DW_ASSIGN_OR_RETURN(DeltaEntry entry, parse_entry(tensor.spec.name, texts[i]));
+    entries.push_back({std::move(entry), tensor.end - tensor.begin, {}});
+  }
+  return entries;
 }
 
 namespace {

@@ -72,7 +72,15 @@ struct EntryRecord {
 // metadata and payloads, so that no flipped bit goes unseen.
 Result<std::string> serialise_part_header(const DeltaInfo& info,
                                           const std::vector<EntryRecord>& entries);
-Result<DeltaPart> parse_part(Bytes file);
+//
+// kSome: of a file that has its header and some payloads, and zeros in place of others. Its
+// checksum cannot be computed.
+enum class PartContents : uint8_t { kAll, kSome };
+Result<DeltaPart> parse_part(Bytes file, PartContents contents = PartContents::kAll);
+
+// The entries of a part, in the order of its payloads, from what stands before those. The part's
+// checksum is not looked at: good for statistics alone.
+Result<std::vector<EntryRecord>> parse_part_header(std::string_view header, uint64_t part_bytes);
 
 // The index of a delta in several parts: a small JSON file beside them.
 

@@ -130,7 +130,7 @@ Status DeltaPartsCheck::finish() const {
     const TensorSpec* old = find_tensor(base_.schema->tensors, tensor.name);
     const bool same = old != nullptr && may_be_same(base_, *old, target_, tensor);
     if (!same && !covered_.contains(tensor.name)) {
-      return corruption("tensor " + quote(tensor.name) + ": changed, but no part brings it");
+      return corruption("tensor " + quote(tensor.name) + ": changed, but no part contains it");
     }
   }
   size_t num_removed = 0;
@@ -138,10 +138,11 @@ Status DeltaPartsCheck::finish() const {
     if (find_tensor(target_.schema->tensors, tensor.name) != nullptr) continue;
     ++num_removed;
     if (!removed_.contains(tensor.name)) {
-      return corruption("tensor " + quote(tensor.name) + ": went, but no part says so");
+      return corruption("tensor " + quote(tensor.name) + ": was removed, but no part lists it");
     }
   }
-  if (num_removed != removed_.size()) return corruption("a part removes what the version has");
+  if (num_removed != removed_.size())
+    return corruption("a part removes a tensor that the version has");
   return {};
 }
 

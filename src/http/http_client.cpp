@@ -3,6 +3,7 @@
 #ifdef DELTAWIRE_HAVE_CURL
 
 #include <curl/curl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -133,6 +134,20 @@ struct HeaderList {
   void add(const std::string& line) { head = curl_slist_append(head, line.c_str()); }
 };
 
+// The system's authorities. libcurl looks where the distribution that it was built on keeps them; a
+// wheel runs on others.
+const char* system_authorities() {
+  static const char* const found = []() -> const char* {
+    for (const char* path : {"/etc/ssl/certs/ca-certificates.crt",  // Debian, Ubuntu, Alpine
+                             "/etc/pki/tls/certs/ca-bundle.crt",    // Red Hat, Amazon
+                             "/etc/ssl/ca-bundle.pem"}) {           // SUSE
+      if (access(path, R_OK) == 0) return path;
+    }
+    return nullptr;
+  }();
+  return found;
+}
+
 void describe(CURL* curl, const HttpRequest& request, const std::string& ca_file) {
   curl_easy_setopt(curl, CURLOPT_URL, request.url.c_str());
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -146,7 +161,8 @@ void describe(CURL* curl, const HttpRequest& request, const std::string& ca_file
   curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 2L);
   curl_easy_setopt(curl, CURLOPT_SSLVERSION, long(CURL_SSLVERSION_TLSv1_2));
   // Beside the system's folder of authorities, which stays in force.
-  if (!ca_file.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, ca_file.c_str());
+  const char* const authorities = ca_file.empty() ? system_authorities() : ca_file.c_str();
+  if (authorities != nullptr) curl_easy_setopt(curl, CURLOPT_CAINFO, authorities);
   if (!request.use_proxy) curl_easy_setopt(curl, CURLOPT_PROXY, "");
 
   const double seconds = std::clamp(request.timeout_seconds, 0.001, 1e6);
@@ -184,8 +200,8 @@ void connect_callbacks(CURL* curl, Transfer* transfer) {
 
 bool http_supported() noexcept { return true; }
 
-HttpClient::HttpClient(std::string ca_file, unsigned max_idle)
-    : ca_file_(std::move(ca_file)), max_idle_(max_idle) {
+HttpClient::HttpClient(std::string ca_file, unsigned max_idle, std::string client_cert)
+    : ca_file_(std::move(ca_file)), client_cert_(std::move(client_cert)), max_idle_(max_idle) {
   // Thread-safe in every libcurl we build with, and counted: nothing is ever torn down under
   // another user of libcurl in the process.
   static const CURLcode initialised = curl_global_init(CURL_GLOBAL_DEFAULT);
@@ -218,13 +234,17 @@ void HttpClient::give_back(void* handle) {
 
 Result<HttpAnswer> HttpClient::perform(const HttpRequest& request) {
   CURL* const curl = take();
-  if (curl == nullptr) return out_of_memory("libcurl gives no handle");
+  if (curl == nullptr) return out_of_memory("libcurl cannot create a handle");
   Transfer transfer{request};
   HeaderList headers;
   for (const std::string& line : request.headers) headers.add(line);
   headers.add("Expect:");  // one round trip less for every upload
   char detail[CURL_ERROR_SIZE] = "";
   describe(curl, request, ca_file_);
+  if (!client_cert_.empty()) {
+    curl_easy_setopt(curl, CURLOPT_SSLCERT, client_cert_.c_str());
+    curl_easy_setopt(curl, CURLOPT_SSLKEY, client_cert_.c_str());
+  }
   connect_callbacks(curl, &transfer);
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.head);
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, detail);
@@ -250,8 +270,8 @@ int64_t parse_http_date(std::string_view text) {
 namespace deltawire {
 
 bool http_supported() noexcept { return false; }
-HttpClient::HttpClient(std::string ca_file, unsigned max_idle)
-    : ca_file_(std::move(ca_file)), max_idle_(max_idle) {}
+HttpClient::HttpClient(std::string ca_file, unsigned max_idle, std::string client_cert)
+    : ca_file_(std::move(ca_file)), client_cert_(std::move(client_cert)), max_idle_(max_idle) {}
 HttpClient::~HttpClient() = default;
 Result<HttpAnswer> HttpClient::perform(const HttpRequest&) {
   return unsupported("this build of deltawire has no libcurl");

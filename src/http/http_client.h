@@ -55,8 +55,9 @@ class HttpClient {
   static constexpr size_t kMaxTextBytes = size_t{8} << 20;
 
   // `ca_file`: trusted certificates beside the system's, PEM; empty: none. `max_idle`: connections
-  // that are kept.
-  explicit HttpClient(std::string ca_file = {}, unsigned max_idle = 1);
+  // that are kept. `client_cert`: certificate and private key of this side, PEM; empty: none.
+  explicit HttpClient(std::string ca_file = {}, unsigned max_idle = 1,
+                      std::string client_cert = {});
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
@@ -69,7 +70,7 @@ class HttpClient {
   void* take();
   void give_back(void* handle);
 
-  const std::string ca_file_;
+  const std::string ca_file_, client_cert_;
   const size_t max_idle_;
   std::mutex mutex_;
   std::vector<void*> idle_;  // the one used last is taken first: its connection is warm
@@ -90,6 +91,7 @@ Result<HttpUrl> parse_http_url(std::string_view url);
 
 // Of a Date or Last-Modified header, in seconds since 1970; 0: not a time.
 int64_t parse_http_date(std::string_view text);
+std::string http_date(int64_t seconds);
 
 // Text of a server for one line of a message: at most `max_bytes`, control characters replaced.
 std::string printable(std::string_view text, size_t max_bytes = 300);

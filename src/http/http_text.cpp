@@ -3,6 +3,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <optional>
 
@@ -53,7 +54,8 @@ std::function<bool()> after_grace(std::function<bool()> stop, double seconds) {
 }
 
 Result<HttpUrl> parse_http_url(std::string_view url) {
-  if (url.find('@') != url.npos) return invalid_argument("no user or password in a URL");
+  if (url.find('@') != url.npos)
+    return invalid_argument("a URL may not contain a user or password");
   HttpUrl parsed;
   for (const char* const scheme : {"http", "https"}) {
     if (url.starts_with(std::string(scheme) + "://")) parsed.scheme = scheme;
@@ -62,7 +64,7 @@ Result<HttpUrl> parse_http_url(std::string_view url) {
   url.remove_prefix(parsed.scheme.size() + 3);
   const auto plain = [](char c) { return c > ' ' && c < 0x7f && c != '"' && c != '\\'; };
   if (!std::all_of(url.begin(), url.end(), plain)) {
-    return invalid_argument("a character that no URL has");
+    return invalid_argument("a character that a URL may not contain");
   }
   if (url.find_first_of("?#") != url.npos) {
     return invalid_argument("only scheme, host, port and a path prefix");
@@ -82,6 +84,14 @@ Result<HttpUrl> parse_http_url(std::string_view url) {
   if (!is_port(port)) return invalid_argument("the port must be a number from 1 to 65535");
   if (port != (parsed.scheme == "https" ? "443" : "80")) parsed.host.append(":").append(port);
   return parsed;
+}
+
+std::string http_date(int64_t seconds) {
+  const std::time_t time = seconds;
+  std::tm parts{};
+  ::gmtime_r(&time, &parts);
+  char text[64];
+  return {text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts)};
 }
 
 std::string printable(std::string_view text, size_t max_bytes) {

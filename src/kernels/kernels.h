@@ -3,6 +3,7 @@
 // bit.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -18,6 +19,7 @@ inline constexpr size_t kStripElements = 64;
 inline constexpr size_t kSegmentElements = 16384;
 inline constexpr size_t kSegmentStrips = kSegmentElements / kStripElements;
 inline constexpr size_t kMaxClasses = 8;
+using ClassCounts = std::array<uint16_t, kMaxClasses>;
 
 // Splits elements into classes by a key taken from their bits:
 //   key = (element >> key_shift) & key_mask;  class = number of thresholds that key reaches (>=).
@@ -39,8 +41,8 @@ struct SegmentIndex {
 };
 
 // What a class scan covers: rows of tiles that lie side by side, `columns` elements in all,
-// `tile_columns` (whole strips) in each tile but the last. A segment for each tile, so at most
-// kSegmentStrips strips of one. In its tile each row begins a strip of its own.
+// `tile_columns` (whole strips) in each tile but the last. In its tile each row begins a strip of
+// its own; strips count through the rows of a tile, then through those of the next.
 struct ScanShape {
   size_t rows = 1, columns = 0, tile_columns = 0;
 
@@ -51,6 +53,19 @@ struct ScanShape {
                                                         : tile_columns;
   }
   static size_t strips(size_t columns) { return (columns + kStripElements - 1) / kStripElements; }
+  size_t first_strip(size_t tile) const {
+    return rows * (tile < num_tiles() ? tile * strips(tile_columns) : strips(columns));
+  }
+  struct Strip {
+    size_t tile, row, column, elements;  // the column counts from the first tile's
+  };
+  Strip strip(size_t number) const {
+    const size_t tile = number / first_strip(1), left = number - first_strip(tile),
+                 per_row = strips(columns_of(tile)), begin = left % per_row * kStripElements;
+    return {tile, left / per_row, tile * tile_columns + begin,
+            columns_of(tile) - begin < kStripElements ? columns_of(tile) - begin : kStripElements};
+  }
+  bool operator==(const ScanShape&) const = default;
 };
 inline constexpr size_t kMaxScanTiles = 24;  // open at a time
 
@@ -95,17 +110,19 @@ struct Kernels {
   // Both at once: dst gets the values, and they become what was there. No position comes twice.
   void (*exchange[4])(void* dst, const uint32_t* positions, void* values, size_t count) noexcept;
 
-  // Class scan, to an index for each tile.
+  // Class scan, to an index for each tile: at most kSegmentStrips strips of one.
   void (*index[4])(ScanRows data, ScanShape shape, const ClassSplit& split,
                    SegmentIndex* out) noexcept;
   // One index of all tiles together, fused with diff: one pass over both arrays. At most
-  // kSegmentStrips strips in all; rows begin strips of their own. Writes the ascending positions,
-  // with room for kStripElements more, and returns how many. Of `out`, which is about `a`,
-  // only `total` is to be read; the rest is private to the target, for rank() and count_before().
+  // kSegmentStrips strips in all. Writes the positions, strip * kStripElements + element, in the
+  // order of memory, with room for kStripElements more, and returns how many. Of `out`, which is
+  // about `a`, only `total` is to be read; the rest is private to the target, for rank() and
+  // counts_before().
   size_t (*index_diff[4])(ScanRows a, ScanRows b, ScanShape shape, const ClassSplit& split,
                           SegmentIndex* out, uint16_t* positions) noexcept;
-  // How many elements of each class come before a strip of that scan.
-  void (*count_before)(const SegmentIndex& index, size_t strip, uint16_t* counts) noexcept;
+  // How many elements of each class come before the strips of each tile of that scan, and in all:
+  // shape.num_tiles() + 1 counts.
+  void (*counts_before)(const SegmentIndex& index, ScanShape shape, ClassCounts* counts) noexcept;
   // The rank of each position among the elements of its class in the segment that index_diff() saw;
   // classes[i] must be the class of the element at positions[i].
   void (*rank)(const SegmentIndex& index, const ClassSplit& split, const uint16_t* positions,

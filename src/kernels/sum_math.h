@@ -1,6 +1,5 @@
 // The arithmetic of sum128, the digest that adds up: docs/format.md, "sum128", has the same rules
-// in words, and says why they are as they are. All of it is constexpr: nvcc compiles it for both
-// sides.
+// in words. All of it is constexpr: nvcc compiles it for both sides.
 //
 // An array is words of eight bytes. Each word adds a term to either of two lanes. A term depends on
 // the word and on where it lies, on nothing else: words may be added in any order, by anyone.

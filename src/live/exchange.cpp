@@ -155,6 +155,7 @@ struct Exchange::Impl {
   uint64_t num_changed = 0, host_bytes = 0;
 
   Status stage_host(std::span<const ExchangeList* const> lists);
+  void share_out();
   void swap_host();
 };
 
@@ -168,6 +169,12 @@ Status Exchange::Impl::stage_host(std::span<const ExchangeList* const> lists) {
                {from.values.begin(), from.values.end()}};
     return Status();
   }));
+  share_out();
+  return {};
+}
+
+// Of all host lists, to the threads that swap them.
+void Exchange::Impl::share_out() {
   for (size_t i = 0; i < host.size(); ++i) {
     const size_t count = host[i].offsets.size();
     host_bytes += count * sizeof(uint32_t) + host[i].values.size();
@@ -175,7 +182,6 @@ Status Exchange::Impl::stage_host(std::span<const ExchangeList* const> lists) {
       slices.push_back({i, at, std::min(count, at + kExchangedAtOnce)});
     }
   }
-  return {};
 }
 
 void Exchange::Impl::swap_host() {
@@ -200,6 +206,38 @@ Result<Exchange> Exchange::stage(std::span<const ExchangeList> lists,
     }
     DW_RETURN_IF_ERROR(impl->stage_host(host));
     if (!device.empty()) {
+      DW_ASSIGN_OR_RETURN(impl->device, DeviceExchange::stage(device, options.device_bytes));
+    }
+    return Exchange(std::move(impl));
+  });
+}
+
+Result<Exchange> Exchange::take(std::vector<OwnedList> lists, const ExchangeOptions& options,
+                                DeviceStage* on_device) {
+  return guard_memory("staging", [&]() -> Result<Exchange> {
+    auto impl = std::make_unique<Impl>(lists.empty() ? 1 : options.threads);
+    std::erase_if(lists, [](const OwnedList& list) { return list.offsets.empty(); });
+    std::vector<ExchangeList> views;
+    for (const OwnedList& own : lists) {
+      views.push_back({own.bytes, own.width, own.memory, own.offsets, own.values});
+      impl->num_changed += own.offsets.size();
+    }
+    DW_RETURN_IF_ERROR(check_exchange(views, &impl->pool));
+    std::vector<const ExchangeList*> device;
+    for (size_t i = 0; i < lists.size(); ++i) {
+      OwnedList& own = lists[i];
+      if (own.memory == Memory::kHost) {
+        impl->host.push_back(
+            {own.bytes.data(), own.width, std::move(own.offsets), std::move(own.values)});
+      } else {
+        device.push_back(&views[i]);
+      }
+    }
+    impl->share_out();
+    if (on_device != nullptr) {
+      impl->num_changed += on_device->num_changed();
+      DW_ASSIGN_OR_RETURN(impl->device, on_device->finish(device));
+    } else if (!device.empty()) {
       DW_ASSIGN_OR_RETURN(impl->device, DeviceExchange::stage(device, options.device_bytes));
     }
     return Exchange(std::move(impl));

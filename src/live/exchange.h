@@ -6,9 +6,11 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "deltawire/status.h"
 #include "device/device_exchange.h"
+#include "device/device_stage.h"
 
 struct CUstream_st;
 
@@ -21,6 +23,15 @@ struct ExchangeOptions {
   unsigned threads = 0;  // for arrays in host memory; 0: one per core
 };
 
+// As ExchangeList, with memory of its own.
+struct OwnedList {
+  std::span<uint8_t> bytes;
+  unsigned width = 2;
+  Memory memory = Memory::kHost;
+  std::vector<uint32_t> offsets;
+  std::vector<uint8_t> values;
+};
+
 // Lists for any number of arrays, in host memory and on one GPU. One call at a time.
 class Exchange {
  public:
@@ -28,6 +39,10 @@ class Exchange {
   // one that is outside its array, does not ascend, or is an element of another list too. Waits.
   static Result<Exchange> stage(std::span<const ExchangeList> lists,
                                 const ExchangeOptions& options = {});
+  // The same of lists that it takes over: those of host arrays are not copied. With `on_device`,
+  // which is finished: those that a GPU has made, too.
+  static Result<Exchange> take(std::vector<OwnedList> lists, const ExchangeOptions& options = {},
+                               DeviceStage* on_device = nullptr);
   ~Exchange();
   Exchange(Exchange&&) noexcept;
   Exchange& operator=(Exchange&&) noexcept;

@@ -8,13 +8,9 @@
 #include "chain/hop_records.h"
 #include "chain/keys.h"
 #include "chain/names.h"
-#include "chain/plan.h"
 #include "deltawire/maintain.h"
 #include "diff/diff.h"
-#include "maintain/merge.h"
 #include "maintain/walk_parts.h"
-#include "replica/hop_files.h"
-#include "transfer/fetch.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
@@ -84,22 +80,6 @@ class Compaction {
     return report;
   }
 
-  Result<MergedDelta> run_one(uint64_t base, uint64_t version) {
-    DW_ASSIGN_OR_RETURN(const auto hops, list_hops(chain_, version, version, SIZE_MAX));
-    for (const HopName& hop : hops) {
-      if (hop.base != base || hop.version != version) continue;
-      DW_ASSIGN_OR_RETURN(const bool usable, is_usable(chain_, hop));
-      if (!usable) continue;
-      MergedDelta there;
-      there.base = base;
-      there.version = version;
-      there.bytes = hop.bytes;
-      there.skipped = "it is there already";
-      return there;
-    }
-    return merge(base, version);
-  }
-
  private:
   // The spans among those wanted that have a merged delta which can be used: a name in a listing
   // says neither that its parts are there nor who made it.
@@ -157,7 +137,7 @@ class Compaction {
     parts.part_bytes = shares.part_bytes;
     parts.memory_bytes = shares.queue_bytes;
     PartStream stream(*store_, parts, clock, [this] { return keep_going(); });
-    DW_RETURN_IF_ERROR(fill(*from, *to, &stream, &merged));
+    DW_RETURN_IF_ERROR(fill(*from, *to, &stream));
     for (const PartRef& part : stream.parts()) merged.bytes += part.size_bytes;
     if (merged.bytes >= merged.separate_bytes) {
       merged.skipped = "it would take more bytes than the versions it spans";
@@ -170,21 +150,14 @@ class Compaction {
     merged.written = ensured == EnsuredHop::kAdded;
     if (!merged.written) {
       stream.abandon();
-      merged.skipped = "another made it meanwhile";
+      merged.skipped = "another process added it meanwhile";
     }
     merged.seconds = clock.now();
     return merged;
   }
 
   // Puts the parts that lead from one end to the other.
-  Status fill(const End& from, const End& to, PartStream* stream, MergedDelta* merged) {
-    DW_ASSIGN_OR_RETURN(std::optional<std::vector<Delta>> hops, fetch_hops(from, to));
-    if (hops && can_merge_alone(*hops)) {
-      merged->alone = true;
-      DW_ASSIGN_OR_RETURN(MergeResult result, merge_alone(*hops, from.schema, &pool_, stream));
-      return stream->finish(std::move(result.removed));
-    }
-    hops.reset();
+  Status fill(const End& from, const End& to, PartStream* stream) {
     DW_RETURN_IF_ERROR(open_states());
     if (at_[0] != from.record.manifest.version && at_[1] == from.record.manifest.version) {
       std::swap(states_[0], states_[1]);
@@ -215,30 +188,6 @@ class Compaction {
       if (after.find(tensor.name) == nullptr) removed.push_back(tensor.name);
     }
     return stream->finish(std::move(removed));
-  }
-
-  // The deltas between the ends by the cheapest path; none when that goes through an anchor, or
-  // when it is clear beforehand that they carry differences.
-  Result<std::optional<std::vector<Delta>>> fetch_hops(const End& from, const End& to) {
-    if (!carries_values(to.record.manifest.codec)) return std::optional<std::vector<Delta>>();
-    const Held held{from.record.manifest.version, from.record.digest};
-    const Result<Plan> planned = plan_catch_up(chain_, held, to.record.manifest.version);
-    if (!planned.ok() && planned.status().code() == Code::kNotFound) {
-      return std::optional<std::vector<Delta>>();
-    }
-    DW_RETURN_IF_ERROR(Status(planned.status()));
-    const Plan& plan = *planned;
-    const bool through_anchor =
-        std::any_of(plan.hops.begin(), plan.hops.end(), [](const Hop& hop) { return !hop.base; });
-    if (through_anchor) return std::optional<std::vector<Delta>>();
-    const HopFiles parts(work_.path(), store_->url(), plan.hops);
-    DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, parts.make());
-    const Status fetched = Fetch(*store_, std::move(items)).finish(options_.work.progress);
-    // Some part on the cheapest path is gone or damaged: states are brought there by another.
-    if (is_damage(fetched)) return std::optional<std::vector<Delta>>();
-    DW_RETURN_IF_ERROR(Status(fetched));
-    DW_ASSIGN_OR_RETURN(std::vector<Delta> hops, parts.open_deltas());
-    return std::optional(std::move(hops));
   }
 
   Status open_states() {
@@ -278,14 +227,6 @@ Result<CompactReport> compact_chain(const Chain& chain, const CompactOptions& op
   DW_RETURN_IF_ERROR(check_memory(options));
   DW_ASSIGN_OR_RETURN(WorkFolder work, WorkFolder::make(options.work.folder));
   return Compaction(chain, options, std::move(work)).run();
-}
-
-Result<MergedDelta> merge_versions(const Chain& chain, uint64_t base, uint64_t version,
-                                   const CompactOptions& options) {
-  if (version < base + 2) return invalid_argument("a span must be of two versions or more");
-  DW_RETURN_IF_ERROR(check_memory(options));
-  DW_ASSIGN_OR_RETURN(WorkFolder work, WorkFolder::make(options.work.folder));
-  return Compaction(chain, options, std::move(work)).run_one(base, version);
 }
 
 }  // namespace deltawire

@@ -16,7 +16,7 @@ Result<std::string> read_text(Store& store, const std::string& name, uint64_t ma
   DW_ASSIGN_OR_RETURN(std::string text, store.get(name, max_bytes));
   DW_ASSIGN_OR_RETURN(const std::string again, store.get(name, max_bytes));
   if (text == again) return text;
-  return unavailable(store.url() + "/" + name + ": is not the same when it is read twice");
+  return unavailable(store.url() + "/" + name + ": two reads returned different bytes");
 }
 
 Result<FarEnd> FarEnd::open(const Chain& source, std::shared_ptr<Store> store, bool single_writer) {
@@ -32,7 +32,7 @@ Result<FarEnd> FarEnd::open(const Chain& source, std::shared_ptr<Store> store, b
     DW_ASSIGN_OR_RETURN(const auto listed, listed_from(*store, 0));
     if (!listed.empty()) {
       return corruption(store->url() + ": holds version " + std::to_string(listed.front()) +
-                        ", but no " + std::string(kRunName) + ", so of which run cannot be told");
+                        ", but no " + std::string(kRunName) + ", so its run is unknown");
     }
     DW_ASSIGN_OR_RETURN(const std::string text,
                         read_text(source.store(), std::string(kRunName), kMaxHintBytes));
@@ -43,7 +43,7 @@ Result<FarEnd> FarEnd::open(const Chain& source, std::shared_ptr<Store> store, b
   if (chain.run() != source.run()) {
     return base_mismatch(chain.store().url() + ": holds run " + chain.run() + ", but " +
                          source.store().url() + " holds run " + source.run() +
-                         "; choose an empty place for the mirror");
+                         "; choose an empty destination for the mirror");
   }
   return FarEnd(std::move(chain), can);
 }

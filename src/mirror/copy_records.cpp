@@ -107,8 +107,7 @@ Status Mirror::Impl::copy_anchor(const HopName& anchor, Mirrored* report) {
   DW_ASSIGN_OR_RETURN(const Copied copied, copier(options.verify).copy(record.parts));
   DW_ASSIGN_OR_RETURN(const PutRecord put, far->put_record(hop_name(anchor), text));
   if (put == PutRecord::kOthers) {
-    return conflict(store->url() + "/" + hop_name(anchor) +
-                    ": is another record than the source's");
+    return conflict(store->url() + "/" + hop_name(anchor) + ": differs from the source's record");
   }
   hops.done(anchor);
   report->num_objects += record.parts.size();

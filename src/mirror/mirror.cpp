@@ -142,7 +142,7 @@ Result<std::optional<Mirrored>> Mirror::Impl::next() {
       if (newer) break;
     }
   }
-  return unavailable(source.store().url() + ": was pruned again and again while it was copied");
+  return unavailable(source.store().url() + ": versions were removed faster than they were copied");
 }
 
 // ---- what programs see

@@ -114,7 +114,7 @@ Result<StartingPoint> starting_point(const Chain& source, std::optional<uint64_t
                      (after ? " above version " + std::to_string(*after) : std::string()) +
                      " that leads to version " +
                      std::to_string(since ? *options.since : head.value_or(0)) +
-                     "; `deltawire anchor` stores one");
+                     "; store an anchor there first");
   }
   return *found;
 }

@@ -52,7 +52,8 @@ Status check_api_key(const Secret& key) {
       std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
   if (plain && (text.empty() || (text.front() != ' ' && text.back() != ' '))) return {};
   return invalid_argument(
-      "DELTAWIRE_ENGINE_API_KEY holds a line end or another character that no key has; was it read "
+      "DELTAWIRE_ENGINE_API_KEY holds a line end or another character that a key may not contain; "
+      "was it read "
       "from a file with a line end after it?");
 }
 

@@ -73,18 +73,6 @@ Result<std::string> check_engine_url(std::string_view url);
 // libcurl. Asks nothing of the engine.
 Result<std::unique_ptr<Engine>> make_engine(std::string_view spec, const EngineOptions& options);
 
-struct PullWeights {
-  std::string local_checkpoint_dir, source_dir;  // as the engine's hosts see them
-  uint64_t target_version = 0;
-};
-
-// slime's extra call of an SGLang engine: every host that it spans brings its local checkpoint to a
-// version. Nothing is served from it yet: reload() follows. Ok when it said {"success": true}.
-// Asking again for a version that is there is harmless, so a lost answer is no reason to give up.
-// Unsupported: the engine has no such call.
-Status call_pull_weights(const std::string& url, const EngineOptions& options,
-                         const PullWeights& request);
-
 struct Change : Identity {       // what the checkpoint will be
   std::optional<uint64_t> from;  // what it is now; none: there is no checkpoint yet
   // The patch changes files that engines may have open. False: it makes new ones (copy-on-write).

@@ -108,7 +108,7 @@ class SglangEngine final : public Engine {
     if (says_new && before && before != label) {
       const bool said_yes = reply.ok() && reply->ok();
       if (said_yes) return {{}, Weights::kNew, {}};
-      return {{}, Weights::kNew, {"it has the new weights in spite of " + failed.to_string()}};
+      return {{}, Weights::kNew, {"it has the new weights despite " + failed.to_string()}};
     }
     const bool not_understood = reply.ok() && reply->ok() && failed.code() == Code::kUnsupported;
     const bool refused = reply.ok() && !not_understood && !says_new;
@@ -132,18 +132,6 @@ class SglangEngine final : public Engine {
 
 std::unique_ptr<Engine> make_sglang(std::string url, const EngineOptions& options) {
   return std::make_unique<SglangEngine>(std::move(url), options);
-}
-
-Status call_pull_weights(const std::string& url, const EngineOptions& options,
-                         const PullWeights& request) {
-  constexpr std::string_view kPullWeights = "/pull_weights";
-  DW_ASSIGN_OR_RETURN(const std::string base, check_engine_url(url));
-  const Json body = {{"local_checkpoint_dir", request.local_checkpoint_dir},
-                     {"source_dir", request.source_dir},
-                     {"target_version", request.target_version}};
-  return judge_success(kPullWeights,
-                       EngineClient(base, options).post(kPullWeights, json_text(body)))
-      .at(base);
 }
 
 }  // namespace deltawire

@@ -50,7 +50,8 @@ std::vector<ObjectAtHand> Draft::at_hand() const {
   }
   if (!upload) return objects;
   for (size_t i = 0; i < upload->files().size(); ++i) {
-    objects.push_back({manifest.parts[i].name, upload->files()[i].body});
+    const FullFile& file = upload->files()[i];
+    objects.push_back({manifest.parts[i].name, file.body, file.plain});
   }
   return objects;
 }
@@ -58,7 +59,7 @@ std::vector<ObjectAtHand> Draft::at_hand() const {
 std::unique_ptr<PartStream> Publisher::Impl::open_stream(Tensors tensors, PublishClock clock) {
   const MemoryShares shares = share_memory(options.limits.memory_bytes, options.part_bytes);
   PartStreamOptions parts;
-  parts.folder = part_folder(next_version(), random_hex(kAttemptDigits));
+  parts.folder = part_folder(next_version(), random_hex(kAttemptDigits), options.ranks.rank);
   parts.base = head->manifest.state;
   parts.part_bytes = shares.part_bytes;
   parts.memory_bytes = shares.queue_bytes;
@@ -129,7 +130,7 @@ Result<Draft> Publisher::Impl::draft_delta_or_rebuild(Tensors tensors, const Ful
       options.origin.made_from_snapshot) {
     return draft;
   }
-  report->warnings.push_back("the snapshot was damaged and was made anew from the chain: " +
+  report->warnings.push_back("the snapshot was damaged and was rebuilt from the chain: " +
                              draft.status().message());
   snapshot = nullptr;
   DW_RETURN_IF_ERROR(FileSnapshot::discard(snapshot_folder()));

@@ -1,7 +1,5 @@
 #include "publish/folder_watch.h"
 
-#include <poll.h>
-#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -43,26 +41,7 @@ bool add_file(const fs::path& path, const std::string& name, std::string* text,
 
 FolderWatch::FolderWatch(fs::path folder, WatchOptions options)
     : folder_(std::move(folder)), options_(options) {
-  inotify_ = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-  if (inotify_ >= 0) {
-    ::inotify_add_watch(inotify_, folder_.c_str(),
-                        IN_CREATE | IN_CLOSE_WRITE | IN_MOVED_TO | IN_DELETE);
-  }
-}
-
-FolderWatch::FolderWatch(FolderWatch&& other) noexcept
-    : folder_(std::move(other.folder_)),
-      options_(std::move(other.options_)),
-      seen_(std::move(other.seen_)),
-      remembered_(std::move(other.remembered_)),
-      skipped_(std::move(other.skipped_)),
-      newly_skipped_(std::move(other.newly_skipped_)),
-      memory_(std::move(other.memory_)),
-      unsettled_(other.unsettled_),
-      inotify_(std::exchange(other.inotify_, -1)) {}
-
-FolderWatch::~FolderWatch() {
-  if (inotify_ >= 0) ::close(inotify_);
+  events_->watch(folder_, true);
 }
 
 Result<FolderWatch> FolderWatch::open(fs::path folder, WatchOptions options) {
@@ -191,18 +170,9 @@ Status FolderWatch::write_memory() const {
 
 void FolderWatch::wait(double seconds) {
   const double end = steady_seconds() + seconds;
-  if (inotify_ < 0) {
-    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-    return;
-  }
-  pollfd descriptor{inotify_, POLLIN, 0};
-  if (::poll(&descriptor, 1, int(seconds * 1000)) > 0) {
-    char events[4096];
-    while (::read(inotify_, events, sizeof events) > 0) {
-    }
-    const double left = std::min(kShortestPause, end - steady_seconds());
-    if (left > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left));
-  }
+  if (!events_->wait(seconds)) return;
+  const double left = std::min(kShortestPause, end - steady_seconds());
+  if (left > 0) std::this_thread::sleep_for(std::chrono::duration<double>(left));
 }
 
 }  // namespace deltawire

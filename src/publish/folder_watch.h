@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/folder_events.h"
 #include "deltawire/status.h"
 
 namespace deltawire {
@@ -23,9 +25,6 @@ struct WatchOptions {
 class FolderWatch {
  public:
   static Result<FolderWatch> open(std::filesystem::path folder, WatchOptions options);
-  ~FolderWatch();
-  FolderWatch(FolderWatch&& other) noexcept;
-  FolderWatch& operator=(FolderWatch&&) = delete;
 
   // Where those that were published are remembered from one process to the next. Until this is
   // said they are remembered in memory only.
@@ -72,7 +71,7 @@ class FolderWatch {
   std::vector<Skipped> newly_skipped_;
   std::filesystem::path memory_;
   size_t unsettled_ = 0;
-  int inotify_ = -1;
+  std::unique_ptr<FolderEvents> events_ = std::make_unique<FolderEvents>();
 };
 
 }  // namespace deltawire

@@ -11,12 +11,13 @@
 #include "tensor/box.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"
+#include "transfer/fetch.h"
+#include "transfer/read_ahead.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr unsigned kFilesAtOnce = 4;
 constexpr std::string_view kSingleFile = "model.safetensors";
 // What PEFT calls the file of an adapter, and engines look for.
 constexpr std::string_view kAdapterFile = "adapter_model.safetensors";
@@ -224,7 +225,7 @@ Status pack_files(std::vector<FullFile>* files, ThreadPool* pool, const CodedThe
     if (!file.name.ends_with(kSafetensorsSuffix)) continue;
     DW_ASSIGN_OR_RETURN(std::shared_ptr<const Body> packed, pack_body(file.body, pool, there));
     if (packed == nullptr) continue;
-    file.body = std::move(packed);
+    file.plain = std::exchange(file.body, std::move(packed));
     file.name += kPackedSuffix;
   }
   return {};
@@ -243,10 +244,11 @@ FullUpload::FullUpload(Store& store, std::string folder, std::vector<FullFile> f
     parts_.push_back({folder + file.name, file.body->size(), {}});
   }
   const uint64_t total = total_bytes(files_);
-  queue_ = std::make_unique<UploadQueue>(
-      "uploading", kFilesAtOnce, UINT64_MAX, clock, [this, total, progress = std::move(progress)] {
-        return !progress || progress(std::min(read_.load(), total), total);
-      });
+  queue_ = std::make_unique<UploadQueue>("uploading", objects_at_once(), UINT64_MAX, clock,
+                                         [this, total, progress = std::move(progress)] {
+                                           return !progress ||
+                                                  progress(std::min(read_.load(), total), total);
+                                         });
   for (size_t i = 0; i < files_.size(); ++i) {
     // Cannot fail: nothing limits what waits. A failure of a job shows in finish().
     (void)queue_->push(0, [this, i, stop = &queue_->stopping()] { return put(i, *stop); });
@@ -259,12 +261,12 @@ FullUpload::~FullUpload() {
 
 Status FullUpload::put(size_t file, const std::atomic<bool>& stop) {
   const StoppableBody stoppable(*files_[file].body, stop);
-  const CountingBody counting(stoppable, &read_);
-  HashingBody hashing(counting);
+  ReadAhead ahead(stoppable);
+  const CountingBody counting(ahead, &read_);
   DW_SYNC_POINT("full: before put");
-  DW_RETURN_IF_ERROR(store_.put(parts_[file].name, hashing));
+  DW_RETURN_IF_ERROR(store_.put(parts_[file].name, counting));
   DW_SYNC_POINT("full: after put");
-  DW_ASSIGN_OR_RETURN(parts_[file].sha256, hashing.sha256());
+  DW_ASSIGN_OR_RETURN(parts_[file].sha256, ahead.sha256());
   return {};
 }
 

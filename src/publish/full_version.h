@@ -33,11 +33,12 @@ struct WholeTensor {
 struct FullFile {
   std::string name;  // inside the directory
   std::shared_ptr<const Body> body;
+  std::shared_ptr<const Body> plain = {};        // of a packed one: the file itself
   std::function<Status()> check_unchanged = {};  // asked when it was put, where it is set
 };
 
-// What Hugging Face's own writer does by default.
-inline constexpr uint64_t kShardBytes = 5'000'000'000;
+// A fifth of what Hugging Face's own writer takes by default: a file is hashed by one thread.
+inline constexpr uint64_t kShardBytes = 1'000'000'000;
 
 // model.safetensors, or model-00001-of-0000N.safetensors ... and their index when there is more
 // than `shard_bytes`. Tensors with the names of PEFT's adapters make adapter_model.safetensors.

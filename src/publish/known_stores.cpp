@@ -153,8 +153,8 @@ Status Publisher::Impl::check_head(const Result<VersionRecord>& there) const {
   }
   DW_RETURN_IF_ERROR(check_loss(known_head(), newest));
   return conflict(store->url() + ": version " + std::to_string(next_version()) +
-                  " comes too late: the chain has gone on to version " + std::to_string(*version) +
-                  " without it");
+                  " can no longer be committed: the chain is already at version " +
+                  std::to_string(*version) + " without it");
 }
 
 // What the snapshot's folder says of the store is refused or, if that is asked for, given up.

@@ -10,6 +10,7 @@
 #include "deltawire/checkpoint.h"
 #include "publish/impl.h"
 #include "publish/snapshot_file.h"
+#include "store/probe.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -66,7 +67,10 @@ Status check_folder_is_empty(const std::string& folder) {
   for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
        it.increment(error)) {
     const std::string name = it->path().filename().string();
-    if (name.starts_with(".") || name == "lost+found" || name.ends_with(".tmp")) continue;
+    if (name.starts_with(".") || name == "lost+found" || name.ends_with(".tmp") ||
+        name + "/" == kProbePrefix) {
+      continue;
+    }
     // Another publisher may have made a run since this one looked.
     if (std::filesystem::exists(std::filesystem::path(folder) / kRunName, error)) break;
     return invalid_argument(folder + ": is neither empty nor a store: it holds " + quote(name) +

@@ -88,7 +88,8 @@ std::string left_out_note(const std::vector<std::string>& names) {
     list.append(list.empty() ? "" : ", ").append(escape_controls(names[i]));
   }
   if (names.size() > kNamed) list += " and " + std::to_string(names.size() - kNamed) + " more";
-  return "left out: " + list + ": folders, hidden files and weights in other formats do not travel";
+  return "left out: " + list +
+         ": folders, hidden files and weights in other formats are not published";
 }
 
 Status SideFiles::check(const SidePaths& paths) {

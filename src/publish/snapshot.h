@@ -19,6 +19,7 @@ namespace deltawire {
 struct ObjectAtHand {
   std::string name;
   std::shared_ptr<const Body> body;
+  std::shared_ptr<const Body> plain = {};  // of a packed file: the file itself
 };
 
 // What was committed.

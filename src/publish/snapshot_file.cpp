@@ -69,8 +69,14 @@ Status FileSnapshot::discard(const fs::path& folder) {
 
 Status FileSnapshot::bring_to(uint64_t version, const std::vector<ObjectAtHand>& at_hand) {
   checkpoint_.reset();
-  for (const ObjectAtHand& object : at_hand) store_->offer(object.name, object.body);
+  PlainFiles plain;
+  for (const ObjectAtHand& object : at_hand) {
+    store_->offer(object.name, object.body);
+    if (object.plain) plain[object.name] = object.plain;
+  }
+  offer_files(&*replica_, std::move(plain));
   const Result<PullReport> report = replica_->pull(version);
+  offer_files(&*replica_, {});
   store_->withdraw_all();
   DW_RETURN_IF_ERROR(Status(report.status()));
   DW_ASSIGN_OR_RETURN(checkpoint_, Checkpoint::open(report->path));

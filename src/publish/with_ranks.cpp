@@ -93,7 +93,7 @@ Status Publisher::Impl::take_base(const RankBegin& begin) {
                                           : "no version";
       return base_mismatch(store->url() + ": " + rank + " is at version " +
                            std::to_string(head->manifest.version) + " with manifest " +
-                           head->digest.hex() + ", rank 0 publishes upon " + base);
+                           head->digest.hex() + ", rank 0 publishes on top of " + base);
     }
     snapshot = nullptr;
     DW_RETURN_IF_ERROR(take_version(*begin.base, *begin.base_manifest));

@@ -127,6 +127,11 @@ void ReplicaBeat::holds(const std::optional<Identity>& held,
   changed_.notify_all();
 }
 
+void ReplicaBeat::paused(uint64_t microseconds) {
+  const std::lock_guard lock(mutex_);
+  beat_.pause_microseconds = microseconds;
+}
+
 void ReplicaBeat::failed(const Status& status) {
   const std::lock_guard lock(mutex_);
   beat_.error = status.to_string();

@@ -51,7 +51,8 @@ class ReplicaBeat {
   // `from` and `to`: what is being fetched.
   void fetching(std::optional<uint64_t> from, uint64_t to);
   void holds(const std::optional<Identity>& held, const std::optional<Identity>& serving);
-  void failed(const Status& status);  // what is held stays
+  void paused(uint64_t microseconds);  // of the engine, for what it serves; goes with the next one
+  void failed(const Status& status);   // what is held stays
 
  private:
   void run();

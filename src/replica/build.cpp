@@ -122,44 +122,6 @@ Status run_waves(const BuildContext& build,
            [&](size_t i) { return finish(chosen[i]); });
 }
 
-// Files of the source, opened for writing when the first tensor of theirs changes.
-class OwnFiles {
- public:
-  explicit OwnFiles(const Checkpoint& source) : source_(source), files_(source.files().size()) {}
-
-  Result<MutableBytes> tensor(const CheckpointTensor& tensor) {
-    const std::lock_guard lock(mutex_);
-    std::optional<PatchedFile>& file = files_[tensor.file];
-    if (!file) {
-      DW_ASSIGN_OR_RETURN(PatchedFile opened, PatchedFile::open(source_.files()[tensor.file].path));
-      if (opened.bytes().size() != source_.files()[tensor.file].bytes.size()) {
-        return base_mismatch(source_.files()[tensor.file].path.string() +
-                             ": its size changed under our hands");
-      }
-      file.emplace(std::move(opened));
-    }
-    return file->bytes().subspan(tensor.offset, tensor.view.bytes.size());
-  }
-  Status check_whole() const {
-    for (const auto& file : files_) {
-      if (file) DW_RETURN_IF_ERROR(file->check_whole());
-    }
-    return {};
-  }
-  Status sync(ThreadPool* pool) {
-    return parallel_try("syncing files", pool, files_.size(), [&](size_t i, unsigned) -> Status {
-      if (!files_[i]) return {};
-      DW_RETURN_IF_ERROR(files_[i]->mark().status());
-      return files_[i]->sync();
-    });
-  }
-
- private:
-  const Checkpoint& source_;
-  std::mutex mutex_;
-  std::vector<std::optional<PatchedFile>> files_;
-};
-
 Status write_new_index(const BuildContext& build, const PlannedLayout& layout,
                        const fs::path& folder) {
   std::vector<IndexEntry> entries;
@@ -175,14 +137,17 @@ Status write_new_index(const BuildContext& build, const PlannedLayout& layout,
 
 }  // namespace
 
-Status build_redo(const BuildContext& build, const fs::path& scratch, RedoWriter* redo) {
+Status build_redo(const BuildContext& build, PatchedFiles* files, const fs::path& scratch,
+                  RedoWriter* redo) {
   std::vector<std::vector<RedoEntry>> made(build.steps.size());
   std::mutex mutex;
   const auto work = [&](const TensorSteps& steps, size_t number, ThreadPool* inner) -> Status {
-    const TensorView& local = build.source.find(spec_of(build, steps).name)->view;
+    const CheckpointTensor& own = *build.source.find(spec_of(build, steps).name);
+    TensorView local = own.view;
+    DW_ASSIGN_OR_RETURN(local.bytes, files->to_read(own));
     const std::string place = place_of(build, steps);
     if (steps.entries.empty()) {
-      return check_untouched(steps, build.target, place, local.bytes);
+      return check_untouched(steps, build.target, place, local.bytes, inner);
     }
     const StageJob job{steps, build.target, place, local, scratch, build.memory, build.ahead};
     return stage_tensor(job, inner, [&](RedoEntry entry) -> Status {
@@ -202,14 +167,14 @@ Status build_redo(const BuildContext& build, const fs::path& scratch, RedoWriter
 }
 
 Status build_in_place(const BuildContext& build) {
-  OwnFiles files(build.source);
+  PatchedFiles files(build.source);
   const auto work = [&](const TensorSteps& steps, size_t, ThreadPool* inner) -> Status {
     const CheckpointTensor& own = *build.source.find(spec_of(build, steps).name);
     const std::string place = place_of(build, steps);
     if (steps.entries.empty()) {
-      return check_untouched(steps, build.target, place, own.view.bytes);
+      return check_untouched(steps, build.target, place, own.view.bytes, inner);
     }
-    DW_ASSIGN_OR_RETURN(const MutableBytes bytes, files.tensor(own));
+    DW_ASSIGN_OR_RETURN(const MutableBytes bytes, files.to_write(own));
     DW_RETURN_IF_ERROR(advance_tensor(steps, build.target, place, bytes, inner));
     DW_SYNC_POINT("replica: tensor built");
     return {};
@@ -217,7 +182,7 @@ Status build_in_place(const BuildContext& build) {
   Status status = run_waves(build, work, [](size_t) { return Status(); });
   DW_RETURN_IF_ERROR(files.check_whole());  // first: what is lost looks like damage
   DW_RETURN_IF_ERROR(std::move(status));
-  return build.sync ? files.sync(build.pool) : Status();
+  return files.mark().status();
 }
 
 Result<std::vector<std::string>> build_files(const BuildContext& build, const PlannedLayout& layout,
@@ -238,8 +203,9 @@ Result<std::vector<std::string>> build_files(const BuildContext& build, const Pl
     BuildContext part = build;
     part.steps = own;
     if (!file.relaid && !changes) {
-      const auto check = [&](const TensorSteps& steps, size_t, ThreadPool*) {
-        return check_untouched(steps, build.target, place_of(part, steps), steps.from->view.bytes);
+      const auto check = [&](const TensorSteps& steps, size_t, ThreadPool* inner) {
+        return check_untouched(steps, build.target, place_of(part, steps), steps.from->view.bytes,
+                               inner);
       };
       DW_RETURN_IF_ERROR(run_waves(part, check, [](size_t) { return Status(); }));
       continue;

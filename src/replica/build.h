@@ -41,6 +41,7 @@ struct PlannedLayout {
 Result<PlannedLayout> plan_layout(const Checkpoint& source, const Schema& schema);
 
 class Ahead;
+class PatchedFiles;
 
 struct BuildContext {
   const Target& target;
@@ -50,17 +51,17 @@ struct BuildContext {
   bool check_untouched = true;  // tensors that no step changes are hashed too
   ThreadPool* pool = nullptr;
   Progress progress;
-  bool sync = true;  // what is built in place is on disk when it is done
   StageMemory memory = share_stage_memory(kUsualMemory);
   Ahead* ahead = nullptr;  // what was decoded before; null: nothing was
 };
 
-// Works on copies of the source's tensors and writes what differs to `redo`. `scratch` holds copies
-// of tensors too large for memory.
-Status build_redo(const BuildContext& build, const std::filesystem::path& scratch,
-                  RedoWriter* redo);
+// Works on copies of the source's tensors and writes what differs to `redo`. `files` are those of
+// the source, which are to be patched by it. `scratch` holds copies of tensors too large for
+// memory.
+Status build_redo(const BuildContext& build, PatchedFiles* files,
+                  const std::filesystem::path& scratch, RedoWriter* redo);
 
-// Patches the source's own files, which are private to us.
+// Patches the source's own files, which are private to us. They are not synced.
 Status build_in_place(const BuildContext& build);
 
 // Writes the files of `layout` that are relaid or have a tensor that changes to `folder`, with an

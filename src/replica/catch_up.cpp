@@ -49,7 +49,12 @@ Status CatchUp::plan(const std::set<std::string>& avoid) {
 
 // Parts first, in the order of the hops.
 Result<std::vector<FetchItem>> CatchUp::items_to_fetch() {
-  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> items, parts().make());
+  DW_ASSIGN_OR_RETURN(std::vector<FetchItem> all, parts().make());
+  std::vector<FetchItem> items;
+  for (FetchItem& item : all) {
+    DW_ASSIGN_OR_RETURN(const bool taken, sink_.take_file(item.part, parts().anchor()));
+    if (!taken) items.push_back(std::move(item));
+  }
   num_parts_ = items.size();
   DW_ASSIGN_OR_RETURN(std::vector<FetchItem> beside, sink_.items_beside());
   items.insert(items.end(), beside.begin(), beside.end());
@@ -89,7 +94,7 @@ Status CatchUp::patch_while_parts_arrive() {
   }
   DW_SYNC_POINT("replica: all parts fetched");
   // Do they fit together, and what is left to do?
-  DW_ASSIGN_OR_RETURN(const std::vector<Delta> deltas, parts().open_deltas());
+  DW_ASSIGN_OR_RETURN(const std::vector<Delta> deltas, parts().open_deltas(start_.pool));
   DW_ASSIGN_OR_RETURN(std::vector<TensorSteps> steps,
                       collect_steps(sink_.held(), deltas, plan_.schema));
   eager.erase_done(&steps);
@@ -113,7 +118,7 @@ Status CatchUp::fetch_then_build() {
   attempt_.clock.begin("decode");
   FetchedVersion version;
   version.folder = parts().anchor();
-  DW_ASSIGN_OR_RETURN(const std::vector<Delta> deltas, parts().open_deltas());
+  DW_ASSIGN_OR_RETURN(const std::vector<Delta> deltas, parts().open_deltas(start_.pool));
   version.deltas = deltas;
   if (from_whole(plan_)) {
     DW_ASSIGN_OR_RETURN(version.whole, Checkpoint::open(version.folder));

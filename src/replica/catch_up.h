@@ -50,9 +50,9 @@ struct FetchedVersion {
   std::vector<TensorSteps> steps;   // of all tensors
 };
 
-// For one attempt. What is held stays as it is: a sink makes ready what the replica's commit() is
-// to write. Calls come in the order in which they stand here. BaseMismatch from any of them: what
-// is held is not what it should be.
+// For one attempt. The replica keeps what it holds as it is: a sink makes ready what the replica's
+// commit() is to write. Calls come in the order in which they stand here. BaseMismatch from any of
+// them: what is held is not what it should be.
 class CatchUpSink {
  public:
   virtual ~CatchUpSink() = default;
@@ -69,6 +69,9 @@ class CatchUpSink {
   virtual uint64_t local_bytes() const { return 0; }
   // For parts, while they are worked on.
   virtual std::filesystem::path work_folder() const = 0;
+  // A file of a version that is stored whole: true when it is at hand, and in `folder` now,
+  // unpacked.
+  virtual Result<bool> take_file(const PartRef&, const std::filesystem::path&) { return false; }
   // What is fetched after the parts. No path leads around it.
   virtual Result<std::vector<FetchItem>> items_beside() { return std::vector<FetchItem>(); }
 
@@ -91,6 +94,7 @@ struct CatchUpStart {
   const Chain& chain;
   const std::optional<Held>& held;           // not looked at when the goal is to begin with nothing
   const std::optional<VersionRecord>& seen;  // as for plan_pull()
+  ThreadPool* pool;
   ReplicaBeat* beat = nullptr;
 };
 

@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "base/sync_point.h"
 #include "chain/named_objects.h"
+#include "format/checkpoint_files.h"
 #include "replica/build.h"
-#include "replica/feed.h"
 #include "replica/journal.h"
 #include "replica/local_file.h"
 
@@ -115,12 +115,6 @@ Status FileSink::move_link() {
 
 Result<bool> FileSink::is_there() {
   DW_RETURN_IF_ERROR(check_held());
-  if (replica_.options.feed) {
-    JournalRecord here;
-    here.kind = JournalKind::kFiles;
-    name_version(&here);
-    begin_feed(replica_.layout, here);
-  }
   if (!sides_.all_there()) {
     DW_RETURN_IF_ERROR(say_defect());
     return false;
@@ -132,6 +126,14 @@ Result<bool> FileSink::is_there() {
     next.sides = sides_.keep;
     DW_RETURN_IF_ERROR(replica_.save(std::move(next)));
   }
+  return true;
+}
+
+Result<bool> FileSink::take_file(const PartRef& part, const fs::path& folder) {
+  const auto found = replica_.at_hand.find(part.name);
+  if (found == replica_.at_hand.end()) return false;
+  DW_ASSIGN_OR_RETURN(const std::string name, checkpoint_file_of(part));
+  DW_RETURN_IF_ERROR(write_body(folder / plain_file_name(name), *found->second, &replica_.pool));
   return true;
 }
 
@@ -162,8 +164,8 @@ Status FileSink::begin_redo() {
                       parse_digest(DigestKind::kXxh3_128, replica_.state->replica.state));
   info.target = manifest().state;
   redo_.emplace(redo_folder(), info, memory().slab_bytes);
+  files_ = std::make_unique<PatchedFiles>(*held_);
   record_.kind = JournalKind::kPatch;
-  record_.from = replica_.state->replica;
   for (const auto& [name, stamp] : replica_.state->weights) record_.weights.push_back(name);
   return {};
 }
@@ -171,7 +173,7 @@ Status FileSink::begin_redo() {
 Status FileSink::stage(const ReadySteps& ready) {
   const Target target = target_of(attempt_.plan);
   const BuildContext build = context(target, *held_, ready.steps, ready.last && verify_all_);
-  DW_RETURN_IF_ERROR(build_redo(build, work_folder(), &*redo_));
+  DW_RETURN_IF_ERROR(build_redo(build, files_.get(), work_folder(), &*redo_));
   if (!ready.last) return {};
   DW_ASSIGN_OR_RETURN(record_.redo, redo_->finish());
   attempt_.report.num_changed = redo_->num_changed();
@@ -282,7 +284,8 @@ Status FileSink::write_journal(const fs::path& files) {
   DW_RETURN_IF_ERROR(sync_directory(folder));
   DW_SYNC_POINT("replica: journal prepared");
   if (record_.kind == JournalKind::kPatch) {
-    DW_ASSIGN_OR_RETURN(pending.patch, open_patch(replica_.layout, folder, record_));
+    DW_ASSIGN_OR_RETURN(Delta redo, open_redo(folder, record_, &replica_.pool));
+    pending.patch = OpenPatch{std::move(files_), std::move(redo)};
   }
   // Files that stay where they are.
   for (const std::string& name : record_.weights) {

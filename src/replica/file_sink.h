@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "replica/catch_up.h"
 #include "replica/impl.h"
 #include "replica/journal_redo.h"
+#include "replica/local_file.h"
 #include "replica/new_files.h"
 #include "replica/side_files.h"
 
@@ -25,6 +27,7 @@ class FileSink final : public CatchUpSink {
   Result<bool> is_there() override;
   uint64_t local_bytes() const override;
   std::filesystem::path work_folder() const override { return replica_.layout.work(); }
+  Result<bool> take_file(const PartRef& part, const std::filesystem::path& folder) override;
   Result<std::vector<FetchItem>> items_beside() override;
   Result<bool> open_held() override;
   HeldTensors held() const override { return *held_; }
@@ -66,6 +69,7 @@ class FileSink final : public CatchUpSink {
   SidePlan sides_;     // files beside the weights
   FileStamps stamps_;  // of held files, before they are read
   std::optional<Checkpoint> held_;
+  std::unique_ptr<PatchedFiles> files_;  // of `held_`, if they are patched in place
   std::optional<RedoWriter> redo_;
   JournalRecord record_;  // of the step
 };

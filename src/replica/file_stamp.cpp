@@ -59,7 +59,7 @@ std::optional<std::string> find_edited(const fs::path& folder, const FileStamps&
   for (const auto& [name, stamp] : left) {
     const Result<FileStamp> now = stamp_of(folder / name);
     if (!now.ok()) return now.status().message();
-    if (*now != stamp) return (folder / name).string() + ": not as it was left";
+    if (*now != stamp) return (folder / name).string() + ": was changed since it was written";
   }
   return {};
 }

@@ -1,9 +1,5 @@
 #include "replica/follow_watch.h"
 
-#include <poll.h>
-#include <sys/inotify.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -15,48 +11,24 @@ namespace deltawire {
 namespace {
 
 constexpr double kMaxBackoff = 60;
-constexpr int kAskMilliseconds = 100;
+constexpr double kAskSeconds = 0.1;
 
 double random_factor(double low, double high) {
   static thread_local std::mt19937_64 random{std::random_device{}()};
   return std::uniform_real_distribution<double>(low, high)(random);
 }
 
+std::string manifests_of(const Store& store) {
+  const std::string root = store.local_folder();
+  return root.empty() ? root : root + "/" + std::string(kManifestPrefix);
+}
+
 }  // namespace
 
-FollowWatch::FollowWatch(Store& store) : pushed_(push_source_of(store)) {
+FollowWatch::FollowWatch(Store& store)
+    : pushed_(push_source_of(store)), folder_(manifests_of(store)) {
   if (pushed_ != nullptr) news_ = pushed_->wait_for_news(0, 0);
-  const std::string root = store.local_folder();
-  if (root.empty()) return;
-  folder_ = root + "/" + std::string(kManifestPrefix);
-  inotify_ = ::inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-  watch();
-}
-
-FollowWatch::~FollowWatch() {
-  if (inotify_ >= 0) ::close(inotify_);
-}
-
-// The folder may not be there yet: tried again at every wait.
-void FollowWatch::watch() {
-  if (inotify_ < 0 || watching_) return;
-  watching_ = ::inotify_add_watch(inotify_, folder_.c_str(), IN_CREATE | IN_MOVED_TO) >= 0;
-}
-
-// Takes all events; true when there were any.
-bool FollowWatch::drain() {
-  alignas(inotify_event) char buffer[4096];
-  bool any = false;
-  while (true) {
-    const ssize_t size = ::read(inotify_, buffer, sizeof buffer);
-    if (size <= 0) return any;
-    for (ssize_t at = 0; at < size;) {
-      const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
-      if ((event->mask & IN_IGNORED) != 0) watching_ = false;  // the folder is gone
-      any |= (event->mask & (IN_CREATE | IN_MOVED_TO | IN_Q_OVERFLOW)) != 0;
-      at += ssize_t(sizeof(inotify_event) + event->len);
-    }
-  }
+  if (!folder_.empty()) events_.watch(folder_);
 }
 
 bool FollowWatch::wait_for_news(double seconds) {
@@ -65,25 +37,25 @@ bool FollowWatch::wait_for_news(double seconds) {
   return news_ > before;
 }
 
-void FollowWatch::wait(double seconds, const std::function<bool()>& stop,
+bool FollowWatch::wait(double seconds, const std::function<bool()>& stop,
                        const std::function<void()>& meanwhile) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(seconds));
-  watch();
-  while (!stop()) {
-    if (inotify_ >= 0 && drain()) return;
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
-    if (left <= 0) return;
-    const int64_t pause = std::min<int64_t>(left + 1, kAskMilliseconds);
+  // The folder may have been made, or made anew, since.
+  if (!folder_.empty()) events_.watch(folder_);
+  while (true) {
+    if (events_.wait(0)) return true;
+    if (stop()) return false;
+    const double left = std::chrono::duration<double>(end - Clock::now()).count();
+    if (left <= 0) return false;
+    const double pause = std::min(left, kAskSeconds);
     if (pushed_ != nullptr) {
       if (meanwhile) meanwhile();
-      if (wait_for_news(double(pause) / 1000)) return;
-      continue;
+      if (wait_for_news(pause)) return true;
+    } else if (events_.wait(pause)) {
+      return true;
     }
-    pollfd waited{inotify_, POLLIN, 0};  // a negative descriptor is passed over
-    ::poll(&waited, 1, int(pause));
   }
 }
 

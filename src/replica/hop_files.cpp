@@ -52,25 +52,17 @@ PartFile HopFiles::part(size_t hop, size_t part) const {
           url_ + "/" + hops_[hop].parts[part].name};
 }
 
-Result<std::vector<Delta>> HopFiles::open_deltas() const {
+Result<std::vector<Delta>> HopFiles::open_deltas(ThreadPool* pool) const {
   std::vector<Delta> deltas;
   for (size_t h = 0; h < hops_.size(); ++h) {
     if (!hops_[h].base) continue;
     std::vector<PartFile> parts;
     for (size_t p = 0; p < hops_[h].parts.size(); ++p) parts.push_back(part(h, p));
-    DW_ASSIGN_OR_RETURN(Delta delta, open_delta_parts(parts));
+    DW_ASSIGN_OR_RETURN(Delta delta, open_delta_parts(parts, pool));
     deltas.push_back(std::move(delta));
   }
   return deltas;
 }
-
-namespace {
-
-bool same_form(const DeltaEntry& entry, DType dtype, const Shape& shape) {
-  return entry.dtype == dtype && entry.shape == shape;
-}
-
-}  // namespace
 
 Result<EagerParts::Ready> EagerParts::add(const PartFile& part) {
   Ready ready;
@@ -81,8 +73,7 @@ Result<EagerParts::Ready> EagerParts::add(const PartFile& part) {
     const CheckpointTensor* from = find_tensor(held_.tensors, entry.tensor);
     const TensorSpec* to = find_tensor(schema.tensors, entry.tensor);
     const bool alone = entry.box.whole() && entry.old_digest && from != nullptr && to != nullptr &&
-                       same_form(entry, from->view.dtype, from->view.shape) &&
-                       same_form(entry, to->dtype, to->shape);
+                       same_form(entry, from->view) && same_form(entry, *to);
     if (!alone) continue;
     const size_t index = size_t(to - schema.tensors.data());
     // A second entry of the same tensor is found when all parts are opened together.

@@ -28,7 +28,7 @@ class HopFiles {
   std::filesystem::path anchor() const { return folder_ / "anchor"; }  // of the hop without a base
   PartFile part(size_t hop, size_t part) const;
   // Of all hops that have a base, when their parts are there.
-  Result<std::vector<Delta>> open_deltas() const;
+  Result<std::vector<Delta>> open_deltas(ThreadPool* pool) const;
 
  private:
   std::filesystem::path packed() const { return folder_ / "packed"; }

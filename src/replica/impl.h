@@ -32,6 +32,8 @@ struct ReplicaCore : ReplicaBase {
   // else, and like anything else it is carried out by commit() alone: somebody may be reading.
   std::optional<JournalRecord> unfinished;
 
+  PlainFiles at_hand;  // see offer_files()
+
   // What prepare() left in journal.new/, or the unfinished journal.
   struct Pending {
     JournalRecord record;
@@ -47,7 +49,7 @@ struct ReplicaCore : ReplicaBase {
   struct Unsettled {
     JournalRecord record;
     bool resumed = false;
-    std::optional<PatchedFiles> files;
+    std::unique_ptr<PatchedFiles> files;  // those that were patched
     FileStamps left;  // of the checkpoint's files when commit() was done; others are not known
     std::map<std::string, HeldSide> sides;
     double seconds = 0;  // since prepare() began, when commit() was done
@@ -78,9 +80,8 @@ struct ReplicaCore : ReplicaBase {
   Result<PullReport> commit();
   Status commit_journal(const Pending& step);
   Status settle(PullReport* report);
-  Result<std::optional<PatchedFiles>> carry_out(const Pending& step,
-                                                std::vector<std::string>* set_aside);
-  FileStamps stamps_after(const Pending& step, const std::optional<PatchedFiles>& files) const;
+  Result<FileStamps> carry_out(const Pending& step, std::vector<std::string>* set_aside);
+  FileStamps stamps_after(const Pending& step, FileStamps patched) const;
   Status record_version(const JournalRecord& record, FileStamps weights,
                         std::map<std::string, HeldSide> sides);
   Status drop_journal();

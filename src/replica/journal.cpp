@@ -4,18 +4,16 @@
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 
 #include "base/file.h"
 #include "base/folder.h"
-#include "base/guard.h"
 #include "base/json.h"
 #include "base/sync_point.h"
+#include "base/waves.h"
 #include "codec/codec.h"
 #include "format/checkpoint_files.h"
 #include "format/delta_part.h"
@@ -84,7 +82,6 @@ Result<std::string> serialise_journal_record(const JournalRecord& record) {
             {"sides", record.sides},
             {"replaces", std::move(replaces)},
             {"target", target}};
-  if (record.from) json["from"] = identity_json(*record.from);
   return json_text(json);
 }
 
@@ -104,8 +101,7 @@ Result<JournalRecord> parse_journal_record(std::string_view text) {
   } else if (kind != kKindNames[0]) {
     return unsupported("journal of kind " + quote(kind));
   }
-  if (!read_identity(json, &record) ||
-      (json.contains("from") && !read_identity(json.at("from"), &record.from.emplace()))) {
+  if (!read_identity(json, &record)) {
     return corruption("not the record of a journal: run, version and manifest are missing");
   }
   DW_ASSIGN_OR_RETURN(record.state, read_text(json, "state"));
@@ -146,36 +142,22 @@ Result<JournalRecord> read_journal_record(const std::filesystem::path& journal) 
 
 namespace {
 
-// Where an entry's bytes are: a file of the checkpoint and a range of it.
-struct Place {
-  size_t file = 0;
-  ByteRange range;
-};
-
-Result<std::vector<Place>> locate(const OpenPatch& patch) {
-  std::vector<Place> places;
+// The bytes that each entry patches.
+Result<std::vector<MutableBytes>> locate(const OpenPatch& patch) {
+  std::vector<MutableBytes> places;
+  const Checkpoint& checkpoint = patch.files->checkpoint();
   for (const Delta::Entry& item : patch.redo.entries) {
-    const CheckpointTensor* tensor = patch.checkpoint.find(item.entry.tensor);
+    const CheckpointTensor* tensor = checkpoint.find(item.entry.tensor);
     if (tensor == nullptr || tensor->view.dtype != item.entry.dtype ||
         tensor->view.shape != item.entry.shape) {
-      return base_mismatch(item.place + ": " + patch.checkpoint.path().string() +
+      return base_mismatch(item.place + ": " + checkpoint.path().string() +
                            " has no such tensor of that dtype and shape");
     }
-    DW_ASSIGN_OR_RETURN(ByteRange range, slab_range(item.entry));
-    range.offset += tensor->offset;
-    places.push_back({tensor->file, range});
+    DW_ASSIGN_OR_RETURN(const ByteRange range, slab_range(item.entry));
+    DW_ASSIGN_OR_RETURN(const MutableBytes bytes, patch.files->to_write(*tensor));
+    places.push_back(bytes.subspan(range.offset, range.size));
   }
   return places;
-}
-
-// No thread begins with a long one when the others are done.
-std::vector<size_t> largest_first(const Delta& redo) {
-  std::vector<size_t> order(redo.entries.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return redo.entries[a].payload.size() > redo.entries[b].payload.size();
-  });
-  return order;
 }
 
 bool is_found(const fs::path& path) {
@@ -218,63 +200,41 @@ Result<Checkpoint> open_own_checkpoint(const fs::path& folder,
   return Checkpoint::open(weights.size() == 1 ? folder / weights[0] : folder);
 }
 
-Result<OpenPatch> open_patch(const LocalLayout& layout, const fs::path& journal,
-                             const JournalRecord& record) {
+Result<Delta> open_redo(const fs::path& journal, const JournalRecord& record, ThreadPool* pool) {
   std::vector<PartFile> parts;
   for (const std::string& name : record.redo) {
     const fs::path path = journal / "redo" / name;
     parts.push_back({path, path.string()});
   }
-  DW_ASSIGN_OR_RETURN(Delta redo, open_delta_parts(parts));
+  return open_delta_parts(parts, pool);
+}
+
+Result<OpenPatch> open_patch(const LocalLayout& layout, const JournalRecord& record,
+                             ThreadPool* pool) {
+  DW_ASSIGN_OR_RETURN(Delta redo, open_redo(layout.journal(), record, pool));
   DW_ASSIGN_OR_RETURN(Checkpoint checkpoint, open_own_checkpoint(layout.root, record.weights));
-  return OpenPatch{std::move(checkpoint), std::move(redo)};
+  return OpenPatch{std::make_unique<PatchedFiles>(std::move(checkpoint)), std::move(redo)};
 }
 
-Result<PatchedFiles> carry_out_patch(const OpenPatch& patch, ThreadPool* pool) {
-  DW_ASSIGN_OR_RETURN(const std::vector<Place> places, locate(patch));
-  std::vector<std::optional<PatchedFile>> files(patch.checkpoint.files().size());
-  for (const Place& place : places) {
-    if (files[place.file]) continue;
-    DW_ASSIGN_OR_RETURN(PatchedFile file,
-                        PatchedFile::open(patch.checkpoint.files()[place.file].path));
-    files[place.file].emplace(std::move(file));
-    if (files[place.file]->bytes().size() != patch.checkpoint.files()[place.file].bytes.size()) {
-      return base_mismatch(patch.checkpoint.files()[place.file].path.string() +
-                           ": its size changed under our hands");
-    }
-  }
+Result<FileStamps> carry_out_patch(const OpenPatch& patch, ThreadPool* pool) {
+  DW_ASSIGN_OR_RETURN(const std::vector<MutableBytes> places, locate(patch));
   DW_SYNC_POINT("replica: patch begins");
-  const std::vector<size_t> order = largest_first(patch.redo);
-  DW_RETURN_IF_ERROR(
-      parallel_try("patching", pool, order.size(), [&](size_t n, unsigned) -> Status {
-        const size_t i = order[n];
-        const Delta::Entry& item = patch.redo.entries[i];
-        const MutableBytes bytes =
-            files[places[i].file]->bytes().subspan(places[i].range.offset, places[i].range.size);
-        if (touches_most_pages(item.entry.num_changed, bytes.size())) map_all(bytes);
-        DW_RETURN_IF_ERROR(find_codec(item.entry.codec)
-                               ->apply(item.entry.layout(), item.payload, bytes, nullptr)
-                               .at(item.place));
-        DW_SYNC_POINT("replica: tensor patched");
-        return {};
-      }));
-  FileStamps stamps;
-  for (size_t f = 0; f < files.size(); ++f) {
-    if (!files[f]) continue;
-    DW_RETURN_IF_ERROR(files[f]->check_whole());
-    DW_ASSIGN_OR_RETURN(stamps[patch.checkpoint.files()[f].name], files[f]->mark());
-  }
-  DW_SYNC_POINT("replica: patched, not on disk");
-  return PatchedFiles(std::move(files), std::move(stamps));
-}
-
-Status PatchedFiles::sync(ThreadPool* pool) {
-  return parallel_try("syncing files", pool, files_.size(), [&](size_t i, unsigned) -> Status {
-    if (!files_[i]) return {};
-    DW_RETURN_IF_ERROR(files_[i]->sync());
-    DW_SYNC_POINT("replica: patched file on disk");
+  std::vector<uint64_t> sizes;
+  for (const MutableBytes place : places) sizes.push_back(place.size());
+  Waves waves(std::move(sizes), Waves::Inside::kShared, pool, {});
+  DW_RETURN_IF_ERROR(waves.run([&](size_t i, ThreadPool* inner) -> Status {
+    const Delta::Entry& item = patch.redo.entries[i];
+    if (touches_most_pages(item.entry.num_changed, places[i].size())) map_all(places[i], inner);
+    DW_RETURN_IF_ERROR(find_codec(item.entry.codec)
+                           ->apply(item.entry.layout(), item.payload, places[i], inner)
+                           .at(item.place));
+    DW_SYNC_POINT("replica: tensor patched");
     return {};
-  });
+  }));
+  DW_RETURN_IF_ERROR(patch.files->check_whole());
+  DW_ASSIGN_OR_RETURN(FileStamps stamps, patch.files->mark());
+  DW_SYNC_POINT("replica: patched, not on disk");
+  return stamps;
 }
 
 Status carry_out_files(const LocalLayout& layout, const JournalRecord& record,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,9 +32,6 @@ enum class JournalKind : uint8_t {
 
 struct JournalRecord : Identity {  // of where it leads
   JournalKind kind = JournalKind::kPatch;
-  // kPatch: the version whose bytes the redo record is the difference to; none: it is not known,
-  // and only the files that it was made for may be patched with it.
-  std::optional<Identity> from;
   std::string state;                // state digest, hex
   std::vector<std::string> redo;    // kPatch: the parts, in order
   std::vector<std::string> files;   // kPatch, kFiles: renamed into place
@@ -62,30 +60,19 @@ Result<Checkpoint> open_own_checkpoint(const std::filesystem::path& folder,
 // kPatch: the checkpoint and the redo record, opened before, so that no time passes while files
 // change.
 struct OpenPatch {
-  Checkpoint checkpoint;
+  std::unique_ptr<PatchedFiles> files;
   Delta redo;
 };
+// Of the journal that was committed.
+Result<OpenPatch> open_patch(const LocalLayout& layout, const JournalRecord& record,
+                             ThreadPool* pool);
 // `journal` is the folder that holds the record: journal/, or journal.new/ before it is committed.
-Result<OpenPatch> open_patch(const LocalLayout& layout, const std::filesystem::path& journal,
-                             const JournalRecord& record);
+Result<Delta> open_redo(const std::filesystem::path& journal, const JournalRecord& record,
+                        ThreadPool* pool);
 
-// Files that were patched: every reader sees it, the disk does not have it yet.
-class PatchedFiles {
- public:
-  PatchedFiles(std::vector<std::optional<PatchedFile>> files, FileStamps stamps)
-      : files_(std::move(files)), stamps_(std::move(stamps)) {}
-  // As they were left, by name.
-  const FileStamps& stamps() const noexcept { return stamps_; }
-  // All are on disk when it returns.
-  Status sync(ThreadPool* pool);
-
- private:
-  std::vector<std::optional<PatchedFile>> files_;
-  FileStamps stamps_;
-};
-
-// Writes the redo record's values into the checkpoint's files.
-Result<PatchedFiles> carry_out_patch(const OpenPatch& patch, ThreadPool* pool);
+// Writes the redo record's values into the checkpoint's files: every reader sees it, the disk does
+// not have it yet. Returns how they were left, by name.
+Result<FileStamps> carry_out_patch(const OpenPatch& patch, ThreadPool* pool);
 
 // Renames new files over old ones and removes those that have gone. Where files of others were in
 // the way, *set_aside says where they are now.

@@ -125,7 +125,7 @@ Status make_redo_entries(const TensorView& before, Bytes after, uint64_t slab_by
 }
 
 Status make_redo_of_changes(const TensorView& before, const Changes& changes,
-                            const std::optional<BothDigests>& digests, uint64_t slab_bytes,
+                            const BothDigests& digests, uint64_t slab_bytes, ThreadPool* pool,
                             const std::function<Status(RedoEntry)>& take) {
   const unsigned width = layout_of(before.dtype).width;
   size_t next = 0;  // change
@@ -140,17 +140,20 @@ Status make_redo_of_changes(const TensorView& before, const Changes& changes,
     const size_t begin = next;
     while (next < changes.positions.size() && changes.positions[next] < end) ++next;
     if (next == begin) continue;
-    std::vector<uint64_t> positions(changes.positions.begin() + ptrdiff_t(begin),
-                                    changes.positions.begin() + ptrdiff_t(next));
-    for (uint64_t& position : positions) position -= first;
+    std::span<const uint64_t> positions(&changes.positions[begin], next - begin);
+    std::vector<uint64_t> moved;  // counted from where the slab begins
+    if (first != 0) {
+      moved.assign(positions.begin(), positions.end());
+      for (uint64_t& position : moved) position -= first;
+      positions = moved;
+    }
     const Bytes values = Bytes(changes.values).subspan(begin * width, positions.size() * width);
     entry.codec = CodecId::kGaps;
     entry.num_changed = positions.size();
     redo.payload = gaps_payload(width, positions, values);
-    const bool known = digests && entry.box.whole();
     const Bytes own = before.bytes.subspan(range.offset, range.size);
     const BothDigests both =
-        known ? *digests : digests_around(width, own, {positions, values}, nullptr);
+        entry.box.whole() ? digests : digests_around(width, own, {positions, values}, pool);
     entry.old_digest = both.before;
     entry.new_digest = both.after;
     DW_RETURN_IF_ERROR(take(std::move(redo)));

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,9 +29,9 @@ struct RedoEntry {
 Status make_redo_entries(const TensorView& before, Bytes after, uint64_t slab_bytes,
                          ThreadPool* pool, const std::function<Status(RedoEntry)>& take);
 
-// The same of changes that are known already. `digests` are the whole tensor's, if they are known.
+// The same of changes that are known already. `digests` are the whole tensor's.
 Status make_redo_of_changes(const TensorView& before, const Changes& changes,
-                            const std::optional<BothDigests>& digests, uint64_t slab_bytes,
+                            const BothDigests& digests, uint64_t slab_bytes, ThreadPool* pool,
                             const std::function<Status(RedoEntry)>& take);
 
 // Where a slab's bytes lie in its tensor; Corruption when they do not lie together.

@@ -2,17 +2,22 @@
 
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "base/file.h"
+#include "base/guard.h"
+#include "base/sync_point.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
@@ -48,14 +53,8 @@ Result<PatchedFile> PatchedFile::open(const fs::path& path) {
   if (::fstat(file.fd_, &info) != 0) return system_error(path, "cannot stat", errno);
   file.size_ = size_t(info.st_size);
   if (file.size_ == 0) return file;
-  if (uint64_t(info.st_blocks) * 512 < file.size_) {
-    int error;
-    while ((error = ::posix_fallocate(file.fd_, 0, info.st_size)) == EINTR) {
-    }
-    if (error == ENOSPC || error == EDQUOT) {
-      return system_error(path, "cannot take the disk space of its holes", error);
-    }
-  }
+  struct statfs system;
+  file.on_tmpfs_ = ::fstatfs(file.fd_, &system) == 0 && system.f_type == TMPFS_MAGIC;
   file.mapping_ = Mapping(file.fd_, file.size_, Mapping::Access::kReadWrite);
   if (file.mapping_.data() == nullptr) return system_error(path, "cannot map for writing", errno);
   return file;
@@ -65,10 +64,22 @@ PatchedFile::PatchedFile(PatchedFile&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
       mapping_(std::move(other.mapping_)),
-      size_(other.size_) {}
+      size_(other.size_),
+      on_tmpfs_(other.on_tmpfs_) {}
 
 PatchedFile::~PatchedFile() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+Status PatchedFile::take_holes() {
+  struct stat info;
+  if (::fstat(fd_, &info) != 0) return system_error(path_, "cannot stat", errno);
+  if (uint64_t(info.st_blocks) * 512 >= size_) return {};
+  int error;
+  while ((error = ::posix_fallocate(fd_, 0, off_t(size_))) == EINTR) {
+  }
+  if (error != ENOSPC && error != EDQUOT) return {};
+  return system_error(path_, "cannot take the disk space of its holes", error);
 }
 
 Status PatchedFile::write_at(uint64_t offset, Bytes contents) {
@@ -95,14 +106,70 @@ Status PatchedFile::sync() {
   return {};
 }
 
-void map_all(MutableBytes bytes) {
+Result<PatchedFiles::File*> PatchedFiles::open(const CheckpointTensor& tensor) {
+  std::optional<File>& own = files_[tensor.file];
+  if (own) return &*own;
+  const CheckpointFile& file = checkpoint_.files()[tensor.file];
+  DW_ASSIGN_OR_RETURN(PatchedFile opened, PatchedFile::open(file.path));
+  if (opened.bytes().size() != file.bytes.size()) {
+    return base_mismatch(file.path.string() + ": another process changed its size");
+  }
+  return &own.emplace(File{std::move(opened)});
+}
+
+Result<Bytes> PatchedFiles::to_read(const CheckpointTensor& tensor) {
+  const std::lock_guard lock(mutex_);
+  DW_ASSIGN_OR_RETURN(File* const own, open(tensor));
+  if (!own->file.written_after_read()) return tensor.view.bytes;
+  return Bytes(own->file.bytes()).subspan(tensor.offset, tensor.view.bytes.size());
+}
+
+Result<MutableBytes> PatchedFiles::to_write(const CheckpointTensor& tensor) {
+  const std::lock_guard lock(mutex_);
+  DW_ASSIGN_OR_RETURN(File* const own, open(tensor));
+  if (!own->written) DW_RETURN_IF_ERROR(own->file.take_holes());
+  own->written = true;
+  return own->file.bytes().subspan(tensor.offset, tensor.view.bytes.size());
+}
+
+Status PatchedFiles::check_whole() const {
+  for (const std::optional<File>& own : files_) {
+    if (own) DW_RETURN_IF_ERROR(own->file.check_whole());
+  }
+  return {};
+}
+
+Result<FileStamps> PatchedFiles::mark() {
+  FileStamps stamps;
+  for (size_t i = 0; i < files_.size(); ++i) {
+    if (!files_[i] || !files_[i]->written) continue;
+    DW_ASSIGN_OR_RETURN(stamps[checkpoint_.files()[i].name], files_[i]->file.mark());
+  }
+  return stamps;
+}
+
+Status PatchedFiles::sync(ThreadPool* pool) {
+  return parallel_try("syncing files", pool, files_.size(), [&](size_t i, unsigned) -> Status {
+    if (!files_[i] || !files_[i]->written) return {};
+    DW_RETURN_IF_ERROR(files_[i]->file.sync());
+    DW_SYNC_POINT("replica: patched file on disk");
+    return {};
+  });
+}
+
+void map_all(MutableBytes bytes, ThreadPool* pool) {
 #ifdef MADV_POPULATE_WRITE
+  constexpr uintptr_t kPieceBytes = 4 << 20;
   const auto page = uintptr_t(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(bytes.data()) & ~(page - 1);
+  const auto first = reinterpret_cast<uintptr_t>(bytes.data()) & ~(page - 1);
   const uintptr_t end = reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size();
-  (void)::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE);
+  parallel_for(pool, (end - first + kPieceBytes - 1) / kPieceBytes, [&](size_t i, unsigned) {
+    const uintptr_t begin = first + i * kPieceBytes;
+    (void)::madvise(reinterpret_cast<void*>(begin), std::min(kPieceBytes, end - begin),
+                    MADV_POPULATE_WRITE);
+  });
 #else
-  (void)bytes;
+  (void)bytes, (void)pool;
 #endif
 }
 
@@ -114,8 +181,24 @@ Status clone_file(const fs::path& from, const fs::path& to) {
   const Descriptor target(::open(to.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (target.get() < 0) return system_error(to, "cannot create", errno);
   if (::ioctl(target.get(), FICLONE, source.get()) == 0) return {};
-  DW_RETURN_IF_ERROR(take_space(target.get(), uint64_t(info.st_size), to));
+  DW_RETURN_IF_ERROR(take_space(target.get(), 0, uint64_t(info.st_size), to));
   return copy_bytes(source.get(), target.get(), uint64_t(info.st_size), to);
+}
+
+Status write_body(const fs::path& path, const Body& body, ThreadPool* pool) {
+  constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
+  {
+    const Descriptor fd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (fd.get() < 0) return system_error(path, "cannot create", errno);
+    if (::ftruncate(fd.get(), off_t(body.size())) != 0) return system_error(path, "cannot extend");
+  }
+  DW_ASSIGN_OR_RETURN(PatchedFile file, PatchedFile::open(path));
+  const size_t pieces = size_t((body.size() + kPieceBytes - 1) / kPieceBytes);
+  DW_RETURN_IF_ERROR(parallel_try("copying", pool, pieces, [&](size_t i, unsigned) -> Status {
+    const uint64_t at = i * kPieceBytes;
+    return body.read(at, file.bytes().subspan(at, std::min(kPieceBytes, body.size() - at)));
+  }));
+  return file.check_whole();
 }
 
 Status sync_file(const fs::path& path) {

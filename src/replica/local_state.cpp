@@ -196,10 +196,6 @@ std::string version_folder(uint64_t version) {
 
 fs::path LocalLayout::version(uint64_t version) const { return root / version_folder(version); }
 
-fs::path LocalLayout::feed_version(uint64_t version) const {
-  return feed() / version_folder(version);
-}
-
 std::vector<uint64_t> version_folders(const fs::path& folder) {
   std::vector<uint64_t> versions;
   std::error_code error;

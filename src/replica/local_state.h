@@ -55,8 +55,8 @@ bool read_identity(const nlohmann::json& json, Identity* identity);
 //   LOCAL/.deltawire/journal/          a step that must be finished; is there whole or not at all
 //   LOCAL/.deltawire/journal.new/      one that is being prepared; dropped by the next process
 //   LOCAL/.deltawire/work/             scratch; dropped by the next process
-//   LOCAL/.deltawire/feed/vN/          a step that engine workers of this host have yet to take
-//   LOCAL/.deltawire/feed/workers/     who they are, and which version each has
+//   LOCAL/.deltawire/spool/            the newest deltas, for engine workers (live/spool.h)
+//   LOCAL/.deltawire/workers/          who they are, and which version each serves
 //   LOCAL/.deltawire/aside/N/          files of others that were in the way; theirs to remove
 struct LocalLayout {
   std::filesystem::path root;
@@ -67,9 +67,7 @@ struct LocalLayout {
   std::filesystem::path journal() const { return own() / "journal"; }
   std::filesystem::path new_journal() const { return own() / "journal.new"; }
   std::filesystem::path work() const { return own() / "work"; }
-  std::filesystem::path feed() const { return own() / "feed"; }
-  std::filesystem::path feed_workers() const { return feed() / "workers"; }
-  std::filesystem::path feed_version(uint64_t version) const;
+  std::filesystem::path spool() const { return own() / "spool"; }
   std::filesystem::path aside() const { return own() / "aside"; }
   std::filesystem::path current() const { return root / "current"; }
   std::filesystem::path version(uint64_t version) const;
@@ -79,8 +77,7 @@ struct LocalLayout {
   }
 };
 
-// Versions that stand in folders of their own in `folder`, ascending: of checkpoints in LOCAL, of
-// steps in its feed.
+// Versions that stand in folders of their own in `folder`, ascending.
 std::vector<uint64_t> version_folders(const std::filesystem::path& folder);
 
 // One process at a time works in a replica's folder.

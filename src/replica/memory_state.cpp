@@ -90,10 +90,8 @@ Status apply_entry(const DeltaEntry& entry, Bytes payload, const Allocate& alloc
   const auto found = state->find(entry.tensor);
   if (found == state->end()) return base_mismatch("there is no such tensor");
   MemoryTensor& tensor = found->second;
-  if (tensor.dtype != entry.dtype || tensor.shape != entry.shape) {
-    return base_mismatch(
-        "expected " + std::string(dtype_name(entry.dtype)) + " " + shape_to_string(entry.shape) +
-        ", got " + std::string(dtype_name(tensor.dtype)) + " " + shape_to_string(tensor.shape));
+  if (!same_form(tensor, entry)) {
+    return base_mismatch("expected " + form_of(entry) + ", got " + form_of(tensor));
   }
   const Codec& codec = *find_codec(entry.codec);
   const Layout layout = entry.layout();

@@ -43,8 +43,8 @@ Status patch_copies(const BuildContext& build, std::span<const Delta> deltas, co
   DW_ASSIGN_OR_RETURN(const Checkpoint copy, open_own_checkpoint(files.folder, weights));
   DW_ASSIGN_OR_RETURN(const std::vector<TensorSteps> steps,
                       collect_steps(copy, deltas, build.target.schema));
-  return build_in_place({build.target, copy, steps, build.check_untouched, build.pool,
-                         build.progress, build.sync, build.memory});
+  return build_in_place(
+      {build.target, copy, steps, build.check_untouched, build.pool, build.progress, build.memory});
 }
 
 }  // namespace

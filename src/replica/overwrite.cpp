@@ -87,8 +87,9 @@ Result<FileStamps> write_stretches(const Checkpoint& held, const std::vector<Str
   for (const CheckpointFile& file : held.files()) {
     DW_ASSIGN_OR_RETURN(PatchedFile opened, PatchedFile::open(file.path));
     if (opened.bytes().size() != file.bytes.size()) {
-      return base_mismatch(file.path.string() + ": its size changed under our hands");
+      return base_mismatch(file.path.string() + ": another process changed its size");
     }
+    DW_RETURN_IF_ERROR(opened.take_holes());
     files.push_back(std::move(opened));
   }
   const bool in_memory = is_in_memory(held);
@@ -103,7 +104,7 @@ Result<FileStamps> write_stretches(const Checkpoint& held, const std::vector<Str
           DW_RETURN_IF_ERROR(
               files[stretch.file].write_at(stretch.offset, copy_of(stretch.contents)));
         } else {
-          map_all(own);
+          map_all(own, nullptr);
           copy_out(stretch.contents.data(), own.data(), own.size());
         }
         if (stretch.last) DW_SYNC_POINT("replica: tensor overwritten");
@@ -189,5 +190,7 @@ Result<bool> ReplicaCore::overwrite(uint64_t version, std::span<const NewContent
 Result<bool> overwrite(Replica* replica, uint64_t version, std::span<const NewContents> changed) {
   return replica->impl().overwrite(version, changed);
 }
+
+void offer_files(Replica* replica, PlainFiles files) { replica->impl().at_hand = std::move(files); }
 
 }  // namespace deltawire

@@ -6,12 +6,19 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <span>
+#include <string>
 
 #include "deltawire/replica.h"
+#include "deltawire/store.h"
 #include "deltawire/tensor.h"
 
 namespace deltawire {
+
+// As in offer_files().
+using PlainFiles = std::map<std::string, std::shared_ptr<const Body>, std::less<>>;
 
 // A tensor as the version has it.
 struct NewContents {
@@ -24,5 +31,9 @@ struct NewContents {
 // tensors of the same forms and the same files beside them, and files have to be as they were left.
 // After an error the replica reads the version from the chain.
 Result<bool> overwrite(Replica* replica, uint64_t version, std::span<const NewContents> changed);
+
+// Files of a version that is stored whole, by the names of the packed objects. A pull copies them
+// instead of fetching and unpacking those, and proves them like anything else.
+void offer_files(Replica* replica, PlainFiles files);
 
 }  // namespace deltawire

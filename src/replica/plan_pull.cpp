@@ -34,8 +34,8 @@ Status lost_versions(const Chain& chain, const std::optional<uint64_t>& head, ui
   message += head ? "its newest version is " + std::to_string(*head) : "it has no version at all";
   message += ", and version " + kept + " is held: the store has lost ";
   message += first == kept ? "version " + kept : "versions " + first + " to " + kept;
-  message += ". What is held stays";
-  if (head) message += "; to go back, ask for version " + std::to_string(*head) + " by its number";
+  message += ". The replica keeps what it holds";
+  if (head) message += "; to go back, pull version " + std::to_string(*head) + " by its number";
   return not_found(std::move(message));
 }
 
@@ -84,8 +84,8 @@ Result<uint64_t> choose_version(const Chain& chain, const PullGoal& goal,
 
 Status another_history(const Status& planned) {
   return corruption(planned.message() +
-                    "; the chain was rewritten. What is held stays; to go over to the other "
-                    "history, ask for one of its versions by number");
+                    "; the chain was rewritten. The replica keeps what it holds; to switch to the "
+                    "new history, pull one of its versions by number");
 }
 
 Status check_history(const Chain& chain, const Held& held) {

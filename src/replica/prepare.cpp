@@ -18,7 +18,7 @@ Result<bool> ReplicaCore::resume(PullReport* report) {
   step.record = *unfinished;
   step.resumed = true;
   if (step.record.kind == JournalKind::kPatch) {
-    Result<OpenPatch> patch = open_patch(layout, layout.journal(), step.record);
+    Result<OpenPatch> patch = open_patch(layout, step.record, &pool);
     const Code code = patch.status().code();
     if (code == Code::kIo || code == Code::kOutOfMemory) return patch.status();
     if (!patch.ok()) {
@@ -71,7 +71,7 @@ Status ReplicaCore::recognise(const PullGoal& goal, PullReport* report, PhaseClo
   }
   if (!state_gone) return {};
   return invalid_argument(damage +
-                          (options.repair ? " that are none of the newest versions: " : ": ") +
+                          (options.repair ? " that match none of the newest versions: " : ": ") +
                           "move them away, or give another folder");
 }
 

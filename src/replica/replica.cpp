@@ -63,7 +63,7 @@ Status ReplicaCore::open_folder() {
   DW_RETURN_IF_ERROR(recover());
   const bool known = state || unfinished || !damage.empty();
   if (!known && was_ours && !check_unused(layout).ok()) {
-    damage = layout.state().string() + ": is not there, and there are files";
+    damage = layout.state().string() + ": is missing, but the folder has files";
     state_lost = state_gone = true;
   }
   const bool apart = state ? state->copy_on_write
@@ -73,7 +73,7 @@ Status ReplicaCore::open_folder() {
   if ((state || unfinished || state_lost) && apart != options.copy_on_write.has_value()) {
     return invalid_argument(layout.root.string() + ": is kept " +
                             (apart ? "copy-on-write" : "in place") +
-                            "; the other way needs a folder of its own");
+                            "; to change that, use a new folder");
   }
   return {};
 }
@@ -214,13 +214,20 @@ Result<PullReport> Replica::pull(const PullGoal& goal) {
   }
 }
 
-Status Replica::set_serving(const std::optional<Identity>& serving) {
+Status Replica::set_serving(const std::optional<Identity>& serving,
+                            std::optional<double> pause_seconds) {
+  constexpr double kLongest = 1e6;
+  if (pause_seconds && !(*pause_seconds >= 0 && *pause_seconds < kLongest)) {
+    return invalid_argument("pause_seconds: expected 0 to " + std::to_string(int(kLongest)));
+  }
   DW_RETURN_IF_ERROR(settle());
   if (!impl_->state) return invalid_argument("a replica that holds no version serves none");
   LocalState next = *impl_->state;
   next.replica.serving = serving;
   DW_RETURN_IF_ERROR(impl_->save(std::move(next)));
-  if (impl_->beat) impl_->beat->holds(impl_->state->replica, serving);
+  if (!impl_->beat) return {};
+  if (pause_seconds) impl_->beat->paused(uint64_t(*pause_seconds * 1e6));
+  impl_->beat->holds(impl_->state->replica, serving);
   return {};
 }
 

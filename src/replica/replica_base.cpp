@@ -22,7 +22,7 @@ Status ReplicaBase::attempt(const AttemptGoal& goal, const std::optional<Held>& 
       rules_.repair, rules_.place, report, [&](const std::set<std::string>& avoid) {
         Attempt own{goal, *report, *clock, PullProgress(rules_.progress, *report)};
         const std::unique_ptr<CatchUpSink> sink = make_sink(&own);
-        return catch_up({*chain, held, seen_, beat.get()}, avoid, &own, sink.get());
+        return catch_up({*chain, held, seen_, &pool, beat.get()}, avoid, &own, sink.get());
       });
 }
 

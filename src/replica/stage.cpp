@@ -1,7 +1,6 @@
 #include "replica/stage.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "base/guard.h"
 #include "codec/codec.h"
@@ -45,6 +44,10 @@ Bytes bytes_of(const StageJob& job, const Slab& slab) {
   return job.held.bytes.subspan(slab.range.offset, slab.range.size);
 }
 
+bool is_whole(const StageJob& job, const std::vector<Slab>& slabs) {
+  return slabs.size() == 1 && slabs[0].range.size == job.held.bytes.size();
+}
+
 Status check_base(const StageJob& job, const std::vector<Slab>& slabs, ThreadPool* pool) {
   return parallel_try("hashing", pool, slabs.size(), [&](size_t i, unsigned) -> Status {
     const Digest& expected = *slabs[i].item->entry.old_digest;
@@ -56,12 +59,15 @@ Status check_base(const StageJob& job, const std::vector<Slab>& slabs, ThreadPoo
 Result<Changes> decode_slabs(const StageJob& job, const std::vector<Slab>& slabs,
                              ThreadPool* pool) {
   Changes all;
+  uint64_t count = 0;
+  for (const Slab& slab : slabs) count += slab.item->entry.num_changed;  // limited, see above
+  if (!is_whole(job, slabs)) all.positions.reserve(count);
   for (const Slab& slab : slabs) {
     const Layout layout = slab.item->entry.layout();
     const Codec& codec = *find_codec(slab.item->entry.codec);
     Result<Changes> own = codec.decode(layout, slab.item->payload, bytes_of(job, slab), pool);
     if (!own.ok()) return std::move(own).status().at(slab.item->place);
-    if (slabs.size() == 1 && slab.range.offset == 0) return own;
+    if (is_whole(job, slabs)) return own;
     const uint64_t first = slab.range.offset / layout.width;
     for (const uint64_t position : own->positions) all.positions.push_back(first + position);
     all.values.insert(all.values.end(), own->values.begin(), own->values.end());
@@ -89,7 +95,7 @@ Status stage_whole(const StageJob& job, const Delta::Entry& item, ThreadPool* po
                                           {changes->positions, changes->values}, pool);
   if (both.before != *item.entry.old_digest) return not_the_base(job.place, item, both.before);
   if (both.after != target) return not_the_target(item, target, both.after);
-  return make_redo_of_changes(job.held, *changes, both, job.memory.slab_bytes, take);
+  return make_redo_of_changes(job.held, *changes, both, job.memory.slab_bytes, pool, take);
 }
 
 // False: it was not decoded before, or somebody has written to the tensor since.
@@ -103,13 +109,8 @@ Result<bool> take_ahead(const StageJob& job, const Delta::Entry& item, ThreadPoo
   return true;
 }
 
-bool is_whole(const StageJob& job, const std::vector<Slab>& slabs) {
-  return slabs.size() == 1 && slabs[0].range.size == job.held.bytes.size();
-}
-
 Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadPool* pool,
                     const std::function<Status(RedoEntry)>& take) {
-  const DeltaEntry& first = slabs[0].item->entry;
   const Digest& target = job.target.manifest.digests[job.steps.index];
   const Result<Changes> changes = decode_slabs(job, slabs, pool);
   // The result proves the base along with the steps. Where it is wrong, the base says whose fault
@@ -118,20 +119,15 @@ Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadP
     DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
     return changes.status();
   }
-  const Digest got = digests_around(layout_of(job.held.dtype).width, job.held.bytes,
-                                    {changes->positions, changes->values}, pool)
-                         .after;
-  if (got != target) {
+  const BothDigests both = digests_around(layout_of(job.held.dtype).width, job.held.bytes,
+                                          {changes->positions, changes->values}, pool);
+  if (both.after != target) {
     DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
     // What lies between slabs has no digest of its own that could fail.
-    return first.box.whole()
-               ? not_the_target(*slabs[0].item, target, got)
-               : base_mismatch(job.place +
-                               ": not what the manifest says: " + digest_difference(target, got));
+    return base_mismatch(job.place +
+                         ": not what the manifest says: " + digest_difference(target, both.after));
   }
-  std::optional<BothDigests> known;
-  if (first.box.whole()) known = {*first.old_digest, got};
-  return make_redo_of_changes(job.held, *changes, known, job.memory.slab_bytes, take);
+  return make_redo_of_changes(job.held, *changes, both, job.memory.slab_bytes, pool, take);
 }
 
 Status stage_on_copy(const StageJob& job, ThreadPool* pool,

@@ -74,7 +74,7 @@ Status TensorSink::build(FetchedVersion version) {
   const Target target = target_of(attempt_.plan);
   DW_RETURN_IF_ERROR(
       build_in_place({target, *version.whole, std::span(steps.begin(), newer), true, &replica_.pool,
-                      attempt_.progress.of_building(), false, replica_.memory.work}));
+                      attempt_.progress.of_building(), replica_.memory.work}));
   for (const TensorSteps& one : steps) {
     DW_RETURN_IF_ERROR(one.from == nullptr ? stage_newer(one)
                                            : replica_.set_of[one.index]->stage_whole(

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "codec/codec.h"
+#include "digest/parallel.h"
 #include "format/layout.h"
 #include "format/tensor_digest.h"
 #include "tensor/box.h"
@@ -48,9 +49,13 @@ Status add_entry(const HeldTensors& source, const Delta::Entry& item, SteppedTen
   return {};
 }
 
+Digest digest_of(DType dtype, const Shape& shape, Bytes tensor, const Box& box, ThreadPool* pool) {
+  return box.whole() ? sum128_of(tensor, pool) : box_digest(dtype, shape, tensor, box);
+}
+
 // What entries expect of bytes that no entry before them has touched. Fills `proven` with the boxes
 // that were compared.
-Status check_start(const TensorSteps& steps, const std::string& place, Bytes data,
+Status check_start(const TensorSteps& steps, const std::string& place, Bytes data, ThreadPool* pool,
                    std::vector<const Box*>* proven) {
   if (steps.from == nullptr) return {};
   std::vector<const Box*> touched;
@@ -61,7 +66,7 @@ Status check_start(const TensorSteps& steps, const std::string& place, Bytes dat
     });
     if (!fresh) continue;
     touched.push_back(&entry.box);
-    const Digest got = box_digest(entry.dtype, entry.shape, data, entry.box);
+    const Digest got = digest_of(entry.dtype, entry.shape, data, entry.box, pool);
     if (got != *entry.old_digest) return not_the_base(place, *item, got);
     proven->push_back(&entry.box);
   }
@@ -99,12 +104,13 @@ Status wrong_result(const TensorSteps& steps, const std::vector<const Box*>& pro
 }
 
 Status check_result(const TensorSteps& steps, const Target& target,
-                    const std::vector<const Box*>& proven, const std::string& place, Bytes data) {
+                    const std::vector<const Box*>& proven, const std::string& place, Bytes data,
+                    ThreadPool* pool) {
   const TensorSpec& spec = target.schema.tensors[steps.index];
   const std::vector<BoxDigest>* boxes = boxes_of(target.manifest, spec.name);
   const std::vector<BoxDigest> whole = {{Box{}, target.manifest.digests[steps.index]}};
   for (const BoxDigest& box : boxes == nullptr ? whole : *boxes) {
-    const Digest got = box_digest(spec.dtype, spec.shape, data, box.box);
+    const Digest got = digest_of(spec.dtype, spec.shape, data, box.box, pool);
     if (got != box.digest) {
       return wrong_result(steps, proven, box.box, place, digest_difference(box.digest, got));
     }
@@ -196,16 +202,16 @@ Result<std::vector<TensorSteps>> collect_steps(const HeldTensors& source,
 }
 
 Status check_untouched(const TensorSteps& steps, const Target& target, const std::string& place,
-                       Bytes data) {
-  return check_result(steps, target, {}, place, data);
+                       Bytes data, ThreadPool* pool) {
+  return check_result(steps, target, {}, place, data, pool);
 }
 
 Status advance_tensor(const TensorSteps& steps, const Target& target, const std::string& place,
                       MutableBytes data, ThreadPool* pool) {
   std::vector<const Box*> proven;
-  DW_RETURN_IF_ERROR(check_start(steps, place, data, &proven));
+  DW_RETURN_IF_ERROR(check_start(steps, place, data, pool, &proven));
   DW_RETURN_IF_ERROR(apply_entries(steps, data, pool));
-  return check_result(steps, target, proven, place, data);
+  return check_result(steps, target, proven, place, data, pool);
 }
 
 }  // namespace deltawire

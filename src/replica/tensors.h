@@ -51,7 +51,7 @@ Result<std::vector<TensorSteps>> collect_steps(const HeldTensors& source,
 
 // The same for a tensor that no step changes: BaseMismatch unless it is what the target says.
 Status check_untouched(const TensorSteps& steps, const Target& target, const std::string& place,
-                       Bytes data);
+                       Bytes data, ThreadPool* pool);
 
 // Takes `data` through the steps. On entry it holds the bytes of `from`, if there is one. First
 // what the entries expect is compared with it: BaseMismatch, with `data` untouched, names `place`.

@@ -6,7 +6,6 @@
 #include "base/folder.h"
 #include "base/log.h"
 #include "base/sync_point.h"
-#include "replica/feed.h"
 #include "replica/impl.h"
 #include "replica/recognise.h"
 #include "replica/side_files.h"
@@ -28,35 +27,32 @@ bool is_passing(const Status& status) {
 
 }  // namespace
 
-Result<std::optional<PatchedFiles>> ReplicaCore::carry_out(const Pending& step,
-                                                           std::vector<std::string>* set_aside) {
-  std::optional<PatchedFiles> files;
+// Returns how the files that were patched are left.
+Result<FileStamps> ReplicaCore::carry_out(const Pending& step,
+                                          std::vector<std::string>* set_aside) {
+  FileStamps patched;
   switch (step.record.kind) {
     case JournalKind::kPatch: {
-      DW_ASSIGN_OR_RETURN(files, carry_out_patch(*step.patch, &pool));
+      DW_ASSIGN_OR_RETURN(patched, carry_out_patch(*step.patch, &pool));
       DW_RETURN_IF_ERROR(carry_out_files(layout, step.record, set_aside));
-      return files;
+      return patched;
     }
     case JournalKind::kFiles:
       DW_RETURN_IF_ERROR(carry_out_files(layout, step.record, set_aside));
-      return files;
+      return patched;
     case JournalKind::kSwitch:
       DW_RETURN_IF_ERROR(carry_out_switch(layout, step.record, set_aside));
-      return files;
+      return patched;
   }
   return internal_error("journal of an unknown kind");
 }
 
 // How the files of the checkpoint must be until settle() records them: those that were written as
 // they were left, the others as they were read. Of a resumed step nothing is known.
-FileStamps ReplicaCore::stamps_after(const Pending& step,
-                                     const std::optional<PatchedFiles>& files) const {
-  FileStamps left;
-  if (step.resumed) return left;
-  for (const auto& [name, held] : step.held) left[name] = held;
-  if (files) {
-    for (const auto& [name, patched] : files->stamps()) left[name] = patched;
-  }
+FileStamps ReplicaCore::stamps_after(const Pending& step, FileStamps patched) const {
+  if (step.resumed) return {};
+  FileStamps left = std::move(patched);
+  left.insert(step.held.begin(), step.held.end());
   for (const auto& [name, made] : step.written_files) {
     left[name] = made;
     if (step.record.kind != JournalKind::kFiles) continue;
@@ -125,12 +121,6 @@ Status ReplicaCore::commit_journal(const Pending& step) {
     DW_RETURN_IF_ERROR(sync_directory(layout.own()));
     DW_SYNC_POINT("replica: journal committed");
   }
-  if (options.feed) {
-    add_to_feed(layout, step.record);
-    // More than the model has is read faster from the checkpoint.
-    prune_feed(layout, step.record,
-               {.max_bytes = std::max(step.report.weights_bytes, uint64_t{1} << 20)});
-  }
   if (!state || state->replica.patching_to == step.record.version) return {};
   LocalState patching = *state;
   patching.replica.patching_to = step.record.version;
@@ -171,13 +161,13 @@ Result<PullReport> ReplicaCore::commit() {
   phase("journal", 0);
   const double patch_begin = elapsed();
   Unsettled done;
-  Result<std::optional<PatchedFiles>> files = carry_out(step, &report.set_aside);
-  if (!files.ok()) {
-    if (!is_passing(files.status())) give_up(files.status());
-    return files.status();
+  Result<FileStamps> patched = carry_out(step, &report.set_aside);
+  if (!patched.ok()) {
+    if (!is_passing(patched.status())) give_up(patched.status());
+    return patched.status();
   }
-  done.files = std::move(*files);
-  done.left = stamps_after(step, done.files);
+  if (step.patch) done.files = std::move(step.patch->files);
+  done.left = stamps_after(step, std::move(*patched));
   // Now: what somebody edits from here on is not the version's.
   DW_ASSIGN_OR_RETURN(done.sides,
                       held_side_files(layout.checkpoint(step.record.kind == JournalKind::kSwitch,

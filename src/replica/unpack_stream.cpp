@@ -12,13 +12,14 @@ namespace {
 
 constexpr uint64_t kLengthBytes = sizeof(uint64_t);
 constexpr uint64_t kWriteBytes = uint64_t{1} << 20;
+constexpr uint64_t kSpaceBytes = uint64_t{32} << 20;
 
 }  // namespace
 
 Status UnpackStream::take(Bytes bytes) {
   while (!bytes.empty()) {
     DW_ASSIGN_OR_RETURN(const uint64_t needed, wanted());
-    if (needed == 0) return corruption("bytes behind the last tensor");
+    if (needed == 0) return corruption("bytes after the last tensor");
     if (waiting_.empty() && bytes.size() >= needed) {  // without a copy
       DW_RETURN_IF_ERROR(step(bytes.first(size_t(needed))));
       bytes = bytes.subspan(size_t(needed));
@@ -91,11 +92,21 @@ Status UnpackStream::step(Bytes bytes) {
   return begin_tensors();
 }
 
+// Space is taken a little ahead: that of a large file, at once, would take seconds.
+Status UnpackStream::write(uint64_t offset, Bytes bytes) {
+  const uint64_t end = offset + bytes.size();
+  if (end > space_) {
+    const uint64_t next = std::max(end, std::min(space_ + kSpaceBytes, file_->plain_bytes));
+    DW_RETURN_IF_ERROR(take_space(out_->get(), space_, next - space_, to_));
+    space_ = next;
+  }
+  return write_all(out_->get(), offset, bytes, to_);
+}
+
 Status UnpackStream::begin_file() {
   DW_ASSIGN_OR_RETURN(file_, parse_packed_front(front_, packed_bytes_));
   out_.emplace(::open(to_.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (out_->get() < 0) return system_error(to_, "cannot create");
-  DW_RETURN_IF_ERROR(take_space(out_->get(), file_->plain_bytes, to_));
   const std::string& header = file_->plain_header;
   DW_RETURN_IF_ERROR(write(0, {reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
   return begin_tensors();

@@ -34,12 +34,13 @@ class UnpackStream final : public Follower {
   Status step(Bytes bytes);
   Status begin_file();
   Status begin_tensors();
-  Status write(uint64_t offset, Bytes bytes) { return write_all(out_->get(), offset, bytes, to_); }
+  Status write(uint64_t offset, Bytes bytes);
   const PackedTensor& tensor() const { return file_->tensors[tensor_]; }
 
   const std::filesystem::path to_;
   const uint64_t packed_bytes_;
   std::optional<Descriptor> out_;
+  uint64_t space_ = 0;            // of the plain file, taken so far
   std::vector<uint8_t> waiting_;  // less than the next step needs
 
   std::string front_;

@@ -157,6 +157,17 @@ Result<Digest> digest_of_body(DigestKind kind, const Body& body) {
   return hasher.finish();
 }
 
+Status copy_body(const Body& body, Sink* sink) {
+  constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+  std::vector<uint8_t> piece;
+  for (uint64_t at = 0; at < body.size(); at += piece.size()) {
+    piece.resize(size_t(std::min(kPieceBytes, body.size() - at)));
+    DW_RETURN_IF_ERROR(body.read(at, piece));
+    DW_RETURN_IF_ERROR(sink->write(at, piece));
+  }
+  return {};
+}
+
 Result<std::string> text_of_body(const Body& body) {
   std::string text(size_t(body.size()), '\0');
   DW_RETURN_IF_ERROR(body.read(0, {reinterpret_cast<uint8_t*>(text.data()), text.size()}));

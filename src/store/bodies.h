@@ -109,6 +109,8 @@ class StableBody final : public Body {
 // Of a whole body, read in small pieces.
 Result<Digest> digest_of_body(DigestKind kind, const Body& body);
 
+// Into a sink, piece by piece.
+Status copy_body(const Body& body, Sink* sink);
 // All of a small one.
 Result<std::string> text_of_body(const Body& body);
 // Whether an object is what was to be put: the answer to a put may be lost.

@@ -1,17 +1,15 @@
 #include "store/directory_store.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <functional>
-#include <memory>
 
 #include "base/file.h"
 #include "base/sync_point.h"
+#include "store/directory_walk.h"
 #include "store/temporary_file.h"
 
 namespace deltawire {
@@ -33,69 +31,6 @@ Status sync_if_there(const std::filesystem::path& folder) {
   Status status = sync_directory(folder);
   return status.code() == Code::kNotFound ? Status() : status;
 }
-
-bool is_folder(const std::filesystem::path& folder, const dirent& entry) {
-  if (entry.d_type != DT_UNKNOWN && entry.d_type != DT_LNK) return entry.d_type == DT_DIR;
-  struct stat info;
-  return ::stat((folder / entry.d_name).c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-// Visits objects in byte order of their names until the visitor returns false. Reads only folders
-// that can hold some; what is not an object's name (temporary files, lost+found) is skipped.
-// Memory: the entries of the folders on one path.
-class Walk {
- public:
-  Walk(std::string_view prefix, std::string_view start_after,
-       std::function<Result<bool>(const std::string&)> visit)
-      : prefix_(prefix), start_after_(start_after), visit_(std::move(visit)) {}
-
-  // `name` is the folder's: empty, or with a slash at its end. False: the visitor has enough.
-  Result<bool> folder(const std::filesystem::path& path, const std::string& name) {
-    DW_ASSIGN_OR_RETURN(std::vector<std::string> names, entries(path, name));
-    // A folder's name ends in a slash here, which puts all that it holds in its place among the
-    // others. A heap: most callers want few of many.
-    std::make_heap(names.begin(), names.end(), std::greater<>());
-    for (auto end = names.end(); end != names.begin(); --end) {
-      std::pop_heap(names.begin(), end, std::greater<>());
-      const std::string& next = *(end - 1);
-      DW_ASSIGN_OR_RETURN(const bool more, next.ends_with('/')
-                                               ? folder(path / next.substr(name.size()), next)
-                                               : visit_(next));
-      if (!more) return false;
-    }
-    return true;
-  }
-
- private:
-  bool wanted(const std::string& name) const {
-    if (!name.ends_with('/')) return name.starts_with(prefix_) && name > start_after_;
-    const size_t common = std::min(name.size(), prefix_.size());
-    if (name.compare(0, common, prefix_.substr(0, common)) != 0) return false;
-    return name > start_after_ || start_after_.starts_with(name);
-  }
-
-  Result<std::vector<std::string>> entries(const std::filesystem::path& path,
-                                           const std::string& name) const {
-    std::vector<std::string> found;
-    const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(path.c_str()), ::closedir);
-    if (dir == nullptr && (errno == ENOENT || errno == ENOTDIR)) return found;
-    if (dir == nullptr) return errno_status(path, "cannot list");
-    errno = 0;
-    while (const dirent* entry = ::readdir(dir.get())) {
-      if (check_object_name(entry->d_name).ok()) {
-        std::string own = name + entry->d_name;
-        if (is_folder(path, *entry)) own.push_back('/');
-        if (wanted(own)) found.push_back(std::move(own));
-      }
-      errno = 0;
-    }
-    if (errno != 0) return errno_status(path, "cannot list");
-    return found;
-  }
-
-  const std::string_view prefix_, start_after_;
-  const std::function<Result<bool>(const std::string&)> visit_;
-};
 
 }  // namespace
 
@@ -319,7 +254,8 @@ Result<std::vector<ObjectInfo>> DirectoryStore::list(std::string_view prefix,
     }
     return found.size() < limit;
   };
-  DW_RETURN_IF_ERROR(Walk(prefix, start_after, visit).folder(root_ / folder, folder).status());
+  DW_RETURN_IF_ERROR(
+      DirectoryWalk(prefix, start_after, visit).folder(root_ / folder, folder).status());
   if (found.empty()) DW_RETURN_IF_ERROR(check_root());
   return found;
 }
@@ -328,7 +264,7 @@ Status DirectoryStore::remove(std::string_view name) {
   DW_RETURN_IF_ERROR(check_object_name(name));
   const std::filesystem::path path = root_ / name;
   if (::unlink(path.c_str()) != 0) {
-    // A folder of this name is no object.
+    // A folder of this name is not an object.
     const bool absent = errno == ENOENT || errno == ENOTDIR || errno == EISDIR;
     return absent ? Status() : errno_status(path, "cannot remove");
   }

@@ -1,28 +1,46 @@
 #include "store/forwarding_store.h"
 
-#include <algorithm>
+#include <utility>
+
+#include "store/bodies.h"
 
 namespace deltawire {
-namespace {
 
-constexpr uint64_t kOverlayPieceBytes = uint64_t{1} << 20;
-
-}  // namespace
-
+// What is replaced or withdrawn ends without the mutex: it may be Python's.
 void OverlayStore::offer(std::string name, std::shared_ptr<const Body> body) {
   const std::lock_guard lock(mutex_);
-  offered_.insert_or_assign(std::move(name), std::move(body));
+  std::swap(offered_[std::move(name)], body);
+}
+
+void OverlayStore::withdraw(std::string_view name) {
+  decltype(offered_)::node_type old;
+  const std::lock_guard lock(mutex_);
+  const auto found = offered_.find(name);
+  if (found != offered_.end()) old = offered_.extract(found);
 }
 
 void OverlayStore::withdraw_all() {
+  decltype(offered_) old;
   const std::lock_guard lock(mutex_);
-  offered_.clear();
+  old.swap(offered_);
 }
 
 std::shared_ptr<const Body> OverlayStore::find(std::string_view name) const {
   const std::lock_guard lock(mutex_);
   const auto found = offered_.find(name);
   return found == offered_.end() ? nullptr : found->second;
+}
+
+Result<ObjectInfo> OverlayStore::stat(std::string_view name) {
+  const std::shared_ptr<const Body> body = find(name);
+  if (!body) return inner().stat(name);
+  return ObjectInfo{std::string(name), body->size(), 0};
+}
+
+Result<std::string> OverlayStore::get(std::string_view name, uint64_t max_bytes) {
+  const std::shared_ptr<const Body> body = find(name);
+  if (!body || body->size() > max_bytes) return inner().get(name, max_bytes);
+  return text_of_body(*body);
 }
 
 Status OverlayStore::read(std::string_view name, uint64_t offset, std::span<uint8_t> out) {
@@ -38,13 +56,7 @@ Status OverlayStore::read(std::string_view name, uint64_t offset, std::span<uint
 Status OverlayStore::download(std::string_view name, uint64_t size_bytes, Sink* sink) {
   const std::shared_ptr<const Body> body = find(name);
   if (!body || body->size() != size_bytes) return inner().download(name, size_bytes, sink);
-  std::vector<uint8_t> piece;
-  for (uint64_t at = 0; at < size_bytes; at += piece.size()) {
-    piece.resize(size_t(std::min(kOverlayPieceBytes, size_bytes - at)));
-    DW_RETURN_IF_ERROR(body->read(at, piece));
-    DW_RETURN_IF_ERROR(sink->write(at, piece));
-  }
-  return {};
+  return copy_body(*body, sink);
 }
 
 }  // namespace deltawire

@@ -55,17 +55,19 @@ class ForwardingStore : public Store {
 };
 
 // A store some of whose objects are at hand: what was just published need not be fetched again.
-
-// Everything goes to the store below, but for the contents of objects that were offered.
-class OverlayStore final : public ForwardingStore {
+// Everything else goes to the store below.
+class OverlayStore : public ForwardingStore {
  public:
   explicit OverlayStore(std::shared_ptr<Store> below) : ForwardingStore(std::move(below)) {}
 
   // `body` must be what the store holds under this name, which is for the reader to check: it does
   // not trust any store.
   void offer(std::string name, std::shared_ptr<const Body> body);
+  void withdraw(std::string_view name);
   void withdraw_all();
 
+  Result<ObjectInfo> stat(std::string_view name) override;
+  Result<std::string> get(std::string_view name, uint64_t max_bytes) override;
   Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override;
   Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override;
 

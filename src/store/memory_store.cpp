@@ -4,7 +4,14 @@
 #include <chrono>
 #include <cstring>
 
+#include "store/bodies.h"
+
 namespace deltawire {
+namespace {
+
+constexpr size_t kMaxPuts = 256;  // that are remembered for sent_ahead()
+
+}  // namespace
 
 Result<int64_t> MemoryStore::clock() {
   if (const int64_t now = now_; now != 0) return now;
@@ -31,6 +38,9 @@ Status MemoryStore::put(std::string_view name, const Body& body) {
   DW_ASSIGN_OR_RETURN(Object object, make(name, body));
   const std::lock_guard lock(mutex_);
   objects_.insert_or_assign(std::string(name), std::move(object));
+  puts_.emplace(puts_.empty() ? 1 : puts_.rbegin()->first + 1, name);
+  if (puts_.size() > kMaxPuts) puts_.erase(puts_.begin());
+  changed_.notify_all();
   return {};
 }
 
@@ -40,7 +50,30 @@ Status MemoryStore::put_if_absent(std::string_view name, const Body& body) {
   if (!objects_.emplace(name, std::move(object)).second) {
     return conflict(url() + ": object " + std::string(name) + " is already there");
   }
+  ++news_;
+  changed_.notify_all();
   return {};
+}
+
+uint64_t MemoryStore::wait_for_news(uint64_t seen, double seconds) {
+  std::unique_lock lock(mutex_);
+  const uint64_t last_put = puts_.empty() ? 0 : puts_.rbegin()->first;
+  changed_.wait_for(lock, std::chrono::duration<double>(seconds), [&] {
+    return news_ > seen || (!puts_.empty() && puts_.rbegin()->first > last_put);
+  });
+  return news_;
+}
+
+std::vector<SentObject> MemoryStore::sent_ahead(uint64_t seen) {
+  std::vector<SentObject> sent;
+  const std::lock_guard lock(mutex_);
+  for (auto at = puts_.upper_bound(seen); at != puts_.end(); ++at) {
+    const auto found = objects_.find(at->second);
+    if (found == objects_.end()) continue;
+    const auto& bytes = found->second.bytes;
+    sent.push_back({at->first, at->second, std::make_shared<OwnedBody>(bytes, *bytes)});
+  }
+  return sent;
 }
 
 Result<ObjectInfo> MemoryStore::stat(std::string_view name) {

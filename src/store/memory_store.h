@@ -2,15 +2,18 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
 
 #include "deltawire/store.h"
+#include "store/push_source.h"
 
 namespace deltawire {
 
-class MemoryStore final : public Store {
+// A commit (put_if_absent) is news; what is put otherwise is sent ahead.
+class MemoryStore final : public Store, public PushSource {
  public:
   explicit MemoryStore(std::string name = "") : name_(std::move(name)) {}
 
@@ -26,6 +29,8 @@ class MemoryStore final : public Store {
                                        size_t limit) override;
   Status remove(std::string_view name) override;
   Result<int64_t> clock() override;
+  uint64_t wait_for_news(uint64_t seen, double seconds) override;
+  std::vector<SentObject> sent_ahead(uint64_t seen) override;
 
   // For tests: seconds since 1970; 0: the clock of this machine.
   void set_clock(int64_t now) { now_ = now; }
@@ -42,6 +47,9 @@ class MemoryStore final : public Store {
   std::atomic<int64_t> now_{0};
   mutable std::mutex mutex_;
   std::map<std::string, Object, std::less<>> objects_;
+  std::condition_variable changed_;
+  uint64_t news_ = 0;
+  std::map<uint64_t, std::string> puts_;  // the last ones, by number
 };
 
 }  // namespace deltawire

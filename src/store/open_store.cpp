@@ -1,22 +1,15 @@
-#include "store/open_store.h"
-
-#include <deltawire_faults.h>
-
 #include <algorithm>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "store/directory_store.h"
+#include "store/http_store.h"
 #include "store/memory_store.h"
-#include "store/metered_store.h"
 #include "store/rate_limited_store.h"
 #include "store/retrying_store.h"
 #ifdef DELTAWIRE_HAVE_S3
 #include "store/s3_store.h"
-#endif
-#if DELTAWIRE_FAULTS
-#include "store/faulty_store.h"
 #endif
 
 namespace deltawire {
@@ -90,44 +83,38 @@ Result<std::shared_ptr<Store>> open_memory(const std::string& url, const StoreOp
   return named_memory(url.substr(url.find(':') + 1));
 }
 
+Result<std::shared_ptr<Store>> open_path(const std::string& path, const StoreOptions&) {
+  return std::shared_ptr<Store>(std::make_shared<DirectoryStore>(path));
+}
+
 struct Scheme {
-  OpenScheme open;
+  std::string_view prefix;
+  Result<std::shared_ptr<Store>> (*open)(const std::string& url, const StoreOptions& options);
   BodyReads reads = BodyReads::kOnce;
 };
 
-struct Schemes {
-  std::mutex mutex;
-  std::map<std::string, Scheme> by_prefix = {{"s3://", {open_bucket, BodyReads::kTwice}},
-                                             {"file://", {open_folder_url}},
-                                             {"memory:", {open_memory}}};
-};
-
-// To the very end of the process: threads may outlive main().
-Schemes& schemes() {
-  static auto& all = *new Schemes;
-  return all;
-}
+constexpr Scheme kSchemes[] = {{"s3://", open_bucket, BodyReads::kTwice},
+                               {"http://", open_http_store},
+                               {"https://", open_http_store},
+                               {"file://", open_folder_url},
+                               {"memory:", open_memory}};
 
 // Where there is none: a path, or a mistake.
 Result<Scheme> scheme_of(const std::string& url) {
-  {
-    const std::lock_guard lock(schemes().mutex);
-    for (const auto& [prefix, scheme] : schemes().by_prefix) {
-      if (url.starts_with(prefix)) return scheme;
-    }
+  for (const Scheme& scheme : kSchemes) {
+    if (url.starts_with(scheme.prefix)) return scheme;
   }
   if (url.empty()) return invalid_argument("the store's name is empty");
   if (is_store_url(url)) {
-    return unsupported(url + ": no such kind of store; write s3://BUCKET/PREFIX, file:///PATH, " +
-                       "memory:NAME or a path");
+    return unsupported(url +
+                       ": no such kind of store; write s3://BUCKET/PREFIX, http://HOST:PORT, " +
+                       "file:///PATH, memory:NAME or a path");
   }
   if (url.starts_with("s3:")) {
     return invalid_argument(url + ": no bucket; write s3://BUCKET/PREFIX, or ./" + url +
                             " for a folder of that name");
   }
-  return Scheme{[](const std::string& path, const StoreOptions&) -> Result<std::shared_ptr<Store>> {
-    return std::shared_ptr<Store>(std::make_shared<DirectoryStore>(path));
-  }};
+  return Scheme{"", open_path};
 }
 
 }  // namespace
@@ -136,12 +123,7 @@ bool is_store_url(std::string_view place) {
   return place.find("://") != place.npos || place.starts_with("memory:");
 }
 
-void register_store_scheme(const std::string& scheme, OpenScheme open) {
-  const std::lock_guard lock(schemes().mutex);
-  schemes().by_prefix.insert_or_assign(scheme, Scheme{std::move(open)});
-}
-
-// Inside out: retries see every failure, and each of their attempts is counted and limited.
+// Inside out: retries see every failure, and each of their attempts is limited.
 Result<std::shared_ptr<Store>> open_store(const std::string& url, const StoreOptions& options) {
   DW_ASSIGN_OR_RETURN(const Scheme scheme, scheme_of(url));
   DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store, scheme.open(url, options));
@@ -152,31 +134,12 @@ Result<std::shared_ptr<Store>> open_store(const std::string& url, const StoreOpt
     store = std::make_shared<RateLimitedStore>(std::move(store), options.max_bytes_per_second,
                                                scheme.reads);
   }
-  if (options.metrics != nullptr) {
-    store = std::make_shared<MeteredStore>(std::move(store), options.metrics);
-  }
   if (options.retries != 0) {
     RetryPolicy policy;
     policy.retries = options.retries;
-    store = std::make_shared<RetryingStore>(std::move(store), policy, options.metrics);
+    store = std::make_shared<RetryingStore>(std::move(store), policy);
   }
   return store;
-}
-
-std::function<Result<std::shared_ptr<Store>>(std::shared_ptr<Store>)> inject_faults(
-    std::string spec) {
-  if (spec.empty()) return nullptr;
-#if DELTAWIRE_FAULTS
-  return [spec = std::move(spec)](std::shared_ptr<Store> store) -> Result<std::shared_ptr<Store>> {
-    DW_ASSIGN_OR_RETURN(std::vector<Fault> faults, parse_faults(spec));
-    return std::shared_ptr<Store>(
-        std::make_shared<FaultyStore>(std::move(store), std::move(faults)));
-  };
-#else
-  return [](const std::shared_ptr<Store>&) -> Result<std::shared_ptr<Store>> {
-    return unsupported("this build has no faults; configure with -DDELTAWIRE_TESTS=ON");
-  };
-#endif
 }
 
 }  // namespace deltawire

@@ -11,7 +11,7 @@
 
 namespace deltawire {
 
-// An object that arrived whole before the version it belongs to was committed.
+// An object that was put before the version it belongs to was committed, if it ever is.
 struct SentObject {
   uint64_t number = 0;  // grows with each
   std::string name;
@@ -25,9 +25,9 @@ class PushSource {
   // Waits until there were more than `seen` notifications, the time is over, or an object was sent
   // ahead. Returns how many notifications there were.
   virtual uint64_t wait_for_news(uint64_t seen, double seconds) = 0;
-  // Those after number `seen`, in order. The store does not find them by name yet; whoever reads
-  // them checks everything.
-  virtual std::vector<SentObject> sent_ahead(uint64_t seen) = 0;
+  // Those after the number that was seen, in order; the call may fetch them. Not all that are put:
+  // whoever reads them checks everything, and reads the store for the others.
+  virtual std::vector<SentObject> sent_ahead(uint64_t) { return {}; }
 };
 
 // Looks through decorators. Null: nothing is pushed to this store.

@@ -17,32 +17,20 @@ double random_pause(const RetryPolicy& policy, unsigned retry) {
   return std::uniform_real_distribution<double>(0, longest_pause(policy, retry))(generator);
 }
 
-RetryingStore::RetryingStore(std::shared_ptr<Store> inner, RetryPolicy policy,
-                             std::shared_ptr<StoreMetrics> metrics, StoreClock clock)
-    : ForwardingStore(std::move(inner)),
-      policy_(policy),
-      metrics_(std::move(metrics)),
-      clock_(std::move(clock)) {}
-
-template <class Call>
-auto RetryingStore::retry(StoreOperation operation, const Call& call) {
-  return retry_unavailable(policy_, clock_, call, [&] {
-    if (metrics_ != nullptr) metrics_->add_retry(operation);
-  });
-}
+RetryingStore::RetryingStore(std::shared_ptr<Store> inner, RetryPolicy policy, StoreClock clock)
+    : ForwardingStore(std::move(inner)), policy_(policy), clock_(std::move(clock)) {}
 
 Result<Capabilities> RetryingStore::capabilities() {
-  return retry_unavailable(
-      policy_, clock_, [&] { return inner().capabilities(); }, [] {});
+  return retry([&] { return inner().capabilities(); });
 }
 
 Status RetryingStore::put(std::string_view name, const Body& body) {
-  return retry(StoreOperation::kPut, [&] { return inner().put(name, body); });
+  return retry([&] { return inner().put(name, body); });
 }
 
 Status RetryingStore::put_if_absent(std::string_view name, const Body& body) {
   unsigned tries = 0;
-  Status status = retry(StoreOperation::kPutIfAbsent, [&] {
+  Status status = retry([&] {
     ++tries;
     return inner().put_if_absent(name, body);
   });
@@ -55,32 +43,32 @@ Status RetryingStore::put_if_absent(std::string_view name, const Body& body) {
 }
 
 Result<ObjectInfo> RetryingStore::stat(std::string_view name) {
-  return retry(StoreOperation::kStat, [&] { return inner().stat(name); });
+  return retry([&] { return inner().stat(name); });
 }
 
 Result<std::string> RetryingStore::get(std::string_view name, uint64_t max_bytes) {
-  return retry(StoreOperation::kGet, [&] { return inner().get(name, max_bytes); });
+  return retry([&] { return inner().get(name, max_bytes); });
 }
 
 Status RetryingStore::read(std::string_view name, uint64_t offset, std::span<uint8_t> out) {
-  return retry(StoreOperation::kRead, [&] { return inner().read(name, offset, out); });
+  return retry([&] { return inner().read(name, offset, out); });
 }
 
 Status RetryingStore::download(std::string_view name, uint64_t size_bytes, Sink* sink) {
-  return retry(StoreOperation::kDownload, [&] { return inner().download(name, size_bytes, sink); });
+  return retry([&] { return inner().download(name, size_bytes, sink); });
 }
 
 Result<std::vector<ObjectInfo>> RetryingStore::list(std::string_view prefix,
                                                     std::string_view start_after, size_t limit) {
-  return retry(StoreOperation::kList, [&] { return inner().list(prefix, start_after, limit); });
+  return retry([&] { return inner().list(prefix, start_after, limit); });
 }
 
 Status RetryingStore::remove(std::string_view name) {
-  return retry(StoreOperation::kRemove, [&] { return inner().remove(name); });
+  return retry([&] { return inner().remove(name); });
 }
 
 Result<int64_t> RetryingStore::clock() {
-  return retry(StoreOperation::kStat, [&] { return inner().clock(); });
+  return retry([&] { return inner().clock(); });
 }
 
 }  // namespace deltawire

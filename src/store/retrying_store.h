@@ -6,7 +6,6 @@
 
 #include "base/stop.h"
 #include "store/forwarding_store.h"
-#include "store/metered_store.h"
 
 namespace deltawire {
 
@@ -28,10 +27,9 @@ const Status& status_of(const Result<T>& result) noexcept {
 
 // Calls until the answer is not Unavailable, the policy has enough or everything is to end. In any
 // case the last answer is the result: whether something was carried out stays as open as it is.
-// `before_retry` is called before each call but the first.
-template <class Call, class BeforeRetry>
-auto retry_unavailable(const RetryPolicy& policy, const StoreClock& clock, const Call& call,
-                       const BeforeRetry& before_retry) -> decltype(call()) {
+template <class Call>
+auto retry_unavailable(const RetryPolicy& policy, const StoreClock& clock, const Call& call)
+    -> decltype(call()) {
   for (unsigned retry = 0;; ++retry) {
     auto result = call();
     if (status_of(result).code() != Code::kUnavailable) return result;
@@ -41,7 +39,6 @@ auto retry_unavailable(const RetryPolicy& policy, const StoreClock& clock, const
       return unavailable(status_of(result).message() + " (tried " + std::to_string(retry + 1) +
                          " times)");
     }
-    before_retry();
   }
 }
 
@@ -50,9 +47,7 @@ auto retry_unavailable(const RetryPolicy& policy, const StoreClock& clock, const
 // lost.
 class RetryingStore final : public ForwardingStore {
  public:
-  // `metrics` may be null.
-  RetryingStore(std::shared_ptr<Store> inner, RetryPolicy policy,
-                std::shared_ptr<StoreMetrics> metrics = nullptr, StoreClock clock = real_clock());
+  RetryingStore(std::shared_ptr<Store> inner, RetryPolicy policy, StoreClock clock = real_clock());
 
   Result<Capabilities> capabilities() override;
   Status put(std::string_view name, const Body& body) override;
@@ -67,11 +62,9 @@ class RetryingStore final : public ForwardingStore {
   Result<int64_t> clock() override;
 
  private:
-  template <class Call>
-  auto retry(StoreOperation operation, const Call& call);
+  auto retry(const auto& call) { return retry_unavailable(policy_, clock_, call); }
 
   const RetryPolicy policy_;
-  const std::shared_ptr<StoreMetrics> metrics_;
   const StoreClock clock_;
 };
 

@@ -23,7 +23,4 @@ namespace deltawire {
 Result<std::shared_ptr<Store>> open_s3_store(const std::string& bucket, const std::string& prefix,
                                              const StoreOptions& options);
 
-// Ok also when it is there already and ours.
-Status make_s3_bucket(const std::string& bucket, const StoreOptions& options);
-
 }  // namespace deltawire

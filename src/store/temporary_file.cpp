@@ -106,10 +106,9 @@ Status TemporaryFile::rename_if_absent() {
   if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, object_.c_str(), RENAME_NOREPLACE) != 0) {
     if (errno == EEXIST) return conflict(object_.string() + ": is already there");
     if (errno != EINVAL && errno != ENOSYS) return name_failure(errno, "cannot rename");
-    return unsupported(
-        object_.string() +
-        ": this filesystem can neither link a file nor rename it to a free name only, "
-        "so racing writers cannot be told apart");
+    return unsupported(object_.string() +
+                       ": this filesystem supports neither hard links nor exclusive renames, so "
+                       "racing writers could overwrite each other");
   }
   inode_ = 0;
   return {};

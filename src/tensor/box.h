@@ -8,6 +8,7 @@
 
 #include "deltawire/status.h"
 #include "deltawire/tensor.h"
+#include "tensor/box_math.h"
 
 namespace deltawire {
 
@@ -35,7 +36,7 @@ inline Box normalise_box(Box box, const Shape& shape) {
 class BoxRows {
  public:
   BoxRows(const Box& box, DType dtype, const Shape& shape) : bits_(dtype_bits(dtype)) {
-    box_ = box.whole() ? Box{Shape(shape.size(), 0), shape} : box;
+    box_ = spelled_out(box, shape);
     shape_ = shape;
     // Dimensions that the box has whole join the row of the one before them.
     size_t inner = shape.size();

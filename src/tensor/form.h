@@ -14,7 +14,7 @@ namespace deltawire {
 inline std::string form_of(DType dtype, const Shape& shape) {
   return std::string(dtype_name(dtype)) + " " + shape_to_string(shape);
 }
-inline std::string form_of(const TensorSpec& tensor) { return form_of(tensor.dtype, tensor.shape); }
+std::string form_of(const auto& tensor) { return form_of(tensor.dtype, tensor.shape); }
 
 // Tensors by name, in anything that has them sorted by name.
 

@@ -6,12 +6,7 @@
 #include "transfer/fetch_sink.h"
 
 namespace deltawire {
-namespace {
-
-// Enough to hide the latency of a distant store behind other parts.
-constexpr size_t kFetchedAtOnce = 8;
-
-}  // namespace
+unsigned objects_at_once() { return std::clamp(usable_cores(), 8U, 16U); }
 
 bool is_damaged_or_gone(const Status& status) noexcept {
   return status.code() == Code::kCorruption || status.code() == Code::kNotFound;
@@ -20,7 +15,7 @@ bool is_damaged_or_gone(const Status& status) noexcept {
 Fetch::Fetch(Store& store, std::vector<FetchItem> items) : store_(store), items_(std::move(items)) {
   for (const FetchItem& item : items_) total_bytes_ += item.part.size_bytes;
   start_threads(
-      std::min(kFetchedAtOnce, items_.size()), [this](size_t) { work(); }, &threads_);
+      std::min<size_t>(objects_at_once(), items_.size()), [this](size_t) { work(); }, &threads_);
 }
 
 Fetch::~Fetch() {

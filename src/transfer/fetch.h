@@ -23,8 +23,12 @@
 
 namespace deltawire {
 
-// Whether an object could not be fetched because it is damaged or gone. Anything else (the network,
-// the disk) says nothing about it.
+// How many objects are moved side by side: enough to hide the latency of a distant store, and to
+// hash on every core.
+unsigned objects_at_once();
+
+// Whether an object could not be fetched because it is damaged or missing. Anything else (the
+// network, the disk) says nothing about it.
 bool is_damaged_or_gone(const Status& status) noexcept;
 
 struct FetchItem {
@@ -50,7 +54,7 @@ class Fetch {
   Result<std::optional<size_t>> next(const Progress& progress);
   // Waits for all.
   Status finish(const Progress& progress);
-  // The item whose object is damaged or gone, when that is what next() failed with.
+  // The item whose object is damaged or missing, when that is what next() failed with.
   std::optional<size_t> bad_item();
 
   const std::vector<FetchItem>& items() const noexcept { return items_; }

@@ -102,7 +102,7 @@ Result<std::unique_ptr<FetchSink>> FetchSink::create(const std::filesystem::path
   sink->stop_ = stop;
   sink->fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (sink->fd_ < 0) return errno_status(path, "cannot create", errno);
-  if (follower == nullptr) DW_RETURN_IF_ERROR(take_space(sink->fd_, size_bytes, path));
+  if (follower == nullptr) DW_RETURN_IF_ERROR(take_space(sink->fd_, 0, size_bytes, path));
   FetchSink* const own = sink.get();
   std::vector<Tee::Take> takers = {[own](Bytes bytes) { own->hasher_.update(bytes); }};
   if (follower != nullptr) takers.push_back([own](Bytes bytes) { own->follow_on(bytes); });

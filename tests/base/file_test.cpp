@@ -133,7 +133,7 @@ TEST(Temporary, EverythingElseStays) {
   remove_stale_temporaries(folder.path() / "no folder" / "m");  // nothing to look at: no harm
 }
 
-TEST(Temporary, AKilledWriterLeavesOneThatTheNextFinds) {
+TEST(Temporary, NextWriterFindsTheFileOfAKilledWriter) {
   TempFolder folder;
   const fs::path target = folder.path() / "m";
   const pid_t child = ::fork();

@@ -55,7 +55,7 @@ TEST(SpareVectorsTest, MemoryIsUsedAgainForWhatIsALittleLarger) {
   EXPECT_EQ(spare.held_bytes(), 0);
 }
 
-TEST(SpareVectorsTest, WhatIsFarTooLargeIsLeftForOthers) {
+TEST(SpareVectorsTest, OversizedMessagesAreLeftToTheStore) {
   SpareVectors spare(64 * kMiB);
   spare.give_back(std::vector<uint8_t>(8 * kMiB));
   EXPECT_EQ(spare.take(kMiB).size(), kMiB);
@@ -70,7 +70,7 @@ TEST(SpareVectorsTest, NoMoreIsKeptThanItMay) {
   EXPECT_EQ(spare.held_bytes(), 3 * kMiB);
 }
 
-TEST(SpareVectorsTest, SmallOnesAndNoneAreMadeAnew) {
+TEST(SpareVectorsTest, SmallOrMissingOnesAreRebuilt) {
   SpareVectors spare(kMiB);
   EXPECT_TRUE(spare.take(0).empty());
   EXPECT_EQ(spare.take(5).size(), 5);

@@ -23,11 +23,11 @@ TEST_P(ImportDialect, EveryVersionIsTheirsExactly) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, ImportDialect,
-    ::testing::Values(Spoken{"slime", "xor", "xxh3-128"}, Spoken{"slime", "xor", "adler32"},
-                      Spoken{"slime", "overwrite", "xxh3-128"}, Spoken{"slime-gen1", "indices", ""},
-                      Spoken{"slime-gen1", "deltas", ""}, Spoken{"slime-gen1", "deltas_zstd", ""}));
+INSTANTIATE_TEST_SUITE_P(All, ImportDialect,
+                         ::testing::Values(Spoken{"slime", "xor", "xxh3-128"},
+                                           Spoken{"slime", "xor", "adler32"},
+                                           Spoken{"slime", "overwrite", "xxh3-128"},
+                                           Spoken{"slime", "overwrite", "adler32"}));
 
 using Import = BridgeTest;
 
@@ -86,7 +86,7 @@ TEST_F(Import, BeginsInTheMiddleWithTheCheckpointBefore) {
   expect_version(folder, 3, folder.model(3));
 }
 
-TEST_F(Import, GoesOnWhereTheChainEndsAndDoesNothingTwice) {
+TEST_F(Import, ContinuesAtTheEndOfTheChainWithoutRepeating) {
   folder.write_all(slime(), 2);
   EXPECT_EQ(import_all(folder, folder.import_options()).value(), 3U);
   EXPECT_EQ(import_all(folder, folder.import_options()).value(), 0U);
@@ -115,8 +115,8 @@ TEST_F(Import, ModelsLargerThanMemoryAreMadeInAFile) {
   expect_version(folder, 3, folder.model(3));
 }
 
-TEST_F(Import, ADamagedModelInTheWorkFolderIsMadeAnewFromTheChain) {
-  for (const std::string dialect : {"slime", "slime-gen1"}) {  // with digests, and without
+TEST_F(Import, DamagedWorkFolderModelIsRebuiltFromTheChain) {
+  for (const std::string dialect : {"slime", "trl"}) {  // with digests, and without
     const BridgeFolder folder;
     folder.write_all(*find_dialect(dialect), 2);
     ASSERT_TRUE(import_all(folder, folder.import_options(dialect)).ok());
@@ -131,60 +131,6 @@ TEST_F(Import, ADamagedModelInTheWorkFolderIsMadeAnewFromTheChain) {
     must(import_all(folder, folder.import_options(dialect)));
     expect_version(folder, 3, folder.model(3));
   }
-}
-
-// What generation 1 writes itself: nothing says that a version is complete.
-void remove_done(const BridgeFolder& folder) {
-  for (const auto& item : fs::recursive_directory_iterator(folder.path("source"))) {
-    if (item.path().filename() == "DONE") fs::remove(item.path());
-  }
-}
-
-TEST_F(Import, UnsealedVersionsAreWaitedFor) {
-  const Dialect& gen1 = *find_dialect("slime-gen1");
-  folder.write_all(gen1, 1);
-  remove_done(folder);
-  ImportOptions options = folder.import_options("slime-gen1");
-  options.settle_seconds = std::numeric_limits<double>::infinity();
-  auto importer = Importer::open(folder.store("source"), folder.store("chain"), options).value();
-  EXPECT_TRUE(importer.next().value());  // the base
-  EXPECT_EQ(importer.waits_for(), "");
-  EXPECT_FALSE(importer.next().value());
-  EXPECT_TRUE(contains(importer.waits_for(), "version 1 may still get files"));
-  ASSERT_TRUE(folder.write(gen1, 2, folder.model(1), folder.model(2)).ok());
-  remove_done(folder);
-  EXPECT_EQ(importer.next().value()->version, 1U);  // the writer went on
-  EXPECT_EQ(importer.waits_for(), "");
-  EXPECT_FALSE(importer.next().value());
-}
-
-TEST_F(Import, WhoDoesNotFollowTakesUnsealedVersions) {
-  folder.write_all(*find_dialect("slime-gen1"), 2);
-  remove_done(folder);
-  EXPECT_EQ(import_all(folder, folder.import_options("slime-gen1")).value(), 3U);
-  expect_version(folder, 2, folder.model(2));
-}
-
-TEST_F(Import, FilesThatCameAfterAVersionWasTakenAreNoticed) {
-  const Dialect& gen1 = *find_dialect("slime-gen1");
-  folder.write_all(gen1, 1);
-  remove_done(folder);
-  auto importer = Importer::open(folder.store("source"), folder.store("chain"),
-                                 folder.import_options("slime-gen1"))
-                      .value();
-  EXPECT_TRUE(importer.next().value());
-  EXPECT_EQ(importer.next().value()->version, 1U);
-  EXPECT_FALSE(importer.next().value());
-  // A slow rank.
-  Model late = folder.model(0);
-  change(&late[3], 0.1, 77);
-  ASSERT_TRUE(folder.write(gen1, 1, folder.model(0), late, {}, false, "other").ok());
-  fs::rename(folder.path("other") / "weight_v000001/rank0000_flush000000.safetensors",
-             folder.path("source") / "weight_v000001/rank0001_flush000000.safetensors");
-  EXPECT_FALSE(importer.next().value());
-  ASSERT_TRUE(folder.write(gen1, 2, folder.model(1), folder.model(2)).ok());
-  EXPECT_FAILS(importer.next(), kBaseMismatch, "version 1", "did files come late");
-  EXPECT_EQ(head_of(folder), 1U);
 }
 
 }  // namespace

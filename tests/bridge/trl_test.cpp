@@ -33,7 +33,7 @@ TEST_F(ImportTrl, BeginsWithTheAnchorAndKeepsTheNumbers) {
   }
 }
 
-TEST_F(ImportTrl, AFileThatIsNotThereIsLostUnlessNothingChanged) {
+TEST_F(ImportTrl, MissingFileIsLostUnlessNothingChanged) {
   ASSERT_TRUE(folder.write(trl(), 1, {}, folder.model(1), {}, true).ok());
   ASSERT_TRUE(folder.write(trl(), 3, folder.model(1), folder.model(2)).ok());
   ImportOptions options = trl_options(folder);
@@ -58,10 +58,10 @@ TEST_F(ImportTrl, AFileThatComesAfterItWasMissedIsNoticed) {
     EXPECT_FALSE(importer.next().value()->source);
     EXPECT_EQ(importer.next().value()->version, 3U);
     ASSERT_TRUE(folder.write(trl(), 2, folder.model(1), folder.model(2)).ok());
-    EXPECT_FAILS(importer.next(), kBaseMismatch, "version 2 came after",
+    EXPECT_FAILS(importer.next(), kBaseMismatch, "version 2 appeared after",
                  "import into another store");
   }
-  EXPECT_FAILS(import_all(folder, options), kBaseMismatch, "version 2 came after");
+  EXPECT_FAILS(import_all(folder, options), kBaseMismatch, "version 2 appeared after");
   EXPECT_EQ(head_of(folder), 3U);
 }
 

@@ -97,7 +97,7 @@ def chaos(world):
             if not step_of:
                 continue
             yield actor.rng.choice((["gc", world.store, "--keep", "3", "--grace", "1s"],
-                                    ["compact", world.store, "--span", "2,4"], ["anchor", world.store],
+                                    ["compact", world.store, "--span", "2,4"], ["compact", world.store, "--anchor"],
                                     ["fsck", world.store, "--quick"]))
 
     def pin(actor):

@@ -75,7 +75,7 @@ def corruption(world):
     if rng.random() < 0.5:
         world.must("compact", world.store, "--span", "2")
     if rng.random() < 0.3:
-        world.must("anchor", world.store, rng.randrange(steps + 1))
+        world.must("compact", world.store, "--anchor", "--upto", rng.randrange(steps + 1))
     before = world.held("replica")
     healthy = world.copy_store("healthy")
     for _ in range(rng.randrange(1, 4)):

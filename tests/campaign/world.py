@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "crash"))
 import crash_world  # noqa: E402
 from crash_world import PATIENCE, explain, finished  # noqa: E402, F401
 
-# What each exit status is called in a message; docs/operations.md explains them.
+# What each exit status is called in a message; docs/reference.md explains them.
 ERRORS = {2: "invalid argument", 3: "unsupported", 4: "not found", 5: "conflict", 6: "corruption", 7: "base mismatch",
           8: "i/o error", 9: "unavailable", 10: "out of memory", 12: "cancelled"}
 

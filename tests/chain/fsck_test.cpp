@@ -97,7 +97,7 @@ TEST_F(FsckTest, EveryChangeOfSizeAndEveryLossIsFound) {
 }
 
 // Of files beside the weights.
-TEST(Fsck, FilesThatCameFromNowhereAreFound) {
+TEST(Fsck, UnknownFilesAreFound) {
   const auto problem_of = [](const std::function<void(TestChain&, Manifest*)>& tamper) {
     TestChain real;
     for (int v = 0; v < 3; ++v) real.publish_step();
@@ -148,7 +148,7 @@ TEST(Fsck, FilesThatCameFromNowhereAreFound) {
                        "the version has no file config.json"));
 }
 
-TEST_F(FsckTest, StrangersAreReportedAsOrphans) {
+TEST_F(FsckTest, UnknownObjectsAreReportedAsOrphans) {
   for (const char* name : {"parts/0000000002-ff/part-00000.safetensors", "full/0000000001-ff/x",
                            "pending/0000000001-ff/rank-00000.json", "schemas/x.json", "notes.txt",
                            "hops/x", "manifests/x", "parts/x", "pins/x"}) {
@@ -180,7 +180,7 @@ TEST_F(FsckTest, WithoutContentsOnlyPresenceAndSizesAreSeen) {
 }
 
 // Records that are sound in themselves and lie about each other: a forger's, with fitting sums.
-TEST(Fsck, RecordsThatLieAboutPartsAreFound) {
+TEST(Fsck, RecordsThatContradictTheirPartsAreFound) {
   struct Lie {
     const char* what;
     std::function<void(Manifest*)> tell;

@@ -101,7 +101,7 @@ TEST_F(GcTest, KeepsAllOfAShortChain) {
   EXPECT_EQ(collect(TestChain(), 1, unix_now()).num_versions, 0U);
 }
 
-TEST_F(GcTest, ADryRunChangesNothingAndTellsTheSame) {
+TEST_F(GcTest, DryRunChangesNothingAndReportsTheSame) {
   ASSERT_TRUE(real.memory->put("parts/0000000003-dead/x", MemoryBody("x")).ok());
   const int64_t now = unix_now() + 2 * kGrace;
   const size_t before = num_objects(*real.memory, "");
@@ -262,7 +262,7 @@ TEST_F(GcTest, RemovesOrphansInTwoSteps) {
   for (uint64_t version = 0; version < 20; ++version) EXPECT_TRUE(can_read(real, version));
 }
 
-TEST(Gc, ANotedOrphanThatARecordNamesAfterAllIsKept) {
+TEST(Gc, NotedOrphanNamedByARecordIsKept) {
   // A compaction that took longer than the grace period.
   TestChain real;
   fill(real);
@@ -288,7 +288,7 @@ TEST(Gc, RefusesAChainThatNoAnchorLeadsTo) {
   EXPECT_EQ(versions_of(real), numbers(0, 7));
 }
 
-TEST_F(GcTest, AnAnchorWithoutItsObjectsIsNotReliedUpon) {
+TEST_F(GcTest, AnchorWithoutItsObjectsIsNotUsed) {
   const auto hops = list_hops(real.chain, 15, 15, 1).value();
   ASSERT_FALSE(hops.empty());
   const HopRecord anchor = read_hop(real.chain, hops[0]).value();
@@ -487,7 +487,7 @@ TEST(Gc, SignedVersionsGoOnlyByWhatSignedRecordsSay) {
   const Chain blind = Chain::open(real.memory, {}).value();
   const GcOptions options{1, 0};
   EXPECT_FAILS(collect_garbage(blind, options), kInvalidArgument, std::string(64, 'a'),
-               "decided by signed records");
+               "must check signatures");
   EXPECT_EQ(num_objects(*real.memory, ""), before);
   // Somebody who can write to the store puts unsigned versions on top, stored whole.
   Chain stranger = Chain::open(real.memory, {}).value();
@@ -549,12 +549,12 @@ TEST(Gc, RemovesFilesThatKilledWritersLeftInAFolder) {
   EXPECT_TRUE(fs::exists(strange));
 }
 
-TEST_F(GcTest, APublisherThatSleptThroughRetentionIsTooLate) {
+TEST_F(GcTest, PublisherSuspendedBeyondRetentionIsRefused) {
   Manifest late = real.records[5].manifest;
   late.publisher = "sleeper:1";
   int64_t now = unix_now();
   collect(real, 3, now);
-  EXPECT_FAILS(commit_version(real.chain, late).status, kConflict, "too late");
+  EXPECT_FAILS(commit_version(real.chain, late).status, kConflict, "can no longer be committed");
   EXPECT_EQ(real.chain.head().value(), 19U);
   collect(real, 3, now);  // and takes what it left
   EXPECT_EQ(versions_of(real), numbers(15, 19));

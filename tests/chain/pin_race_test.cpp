@@ -205,7 +205,7 @@ TEST_F(PinRace, EveryOrderOfAPinBetweenTwoGcs) {
 }
 
 // A pin again, refused at any point, leaves the one that was there.
-TEST_F(PinRace, AVersionThatIsPinnedStaysPinnedWhateverBecomesOfAnotherPin) {
+TEST_F(PinRace, PinsAreIndependent) {
   TestChain& real = real_;
   ASSERT_TRUE(pin_version(real.chain, kPinned).ok());
   for (int64_t n = 0;; ++n) {
@@ -235,7 +235,7 @@ TEST_F(PinRace, ANoteThatCannotBeReadRefusesAPin) {
 }
 
 // What leads to a pinned version may be unreadable for a moment only.
-TEST_F(PinRace, AnAnchorThatCannotBeReadNowIsKeptForThePin) {
+TEST_F(PinRace, UnreadableAnchorIsKeptForThePin) {
   ASSERT_TRUE(pin_version(real_.chain, kPinned).ok());
   real_.hooks->before = [](std::string_view call, std::string_view name) -> Status {
     const bool anchor = name == manifest_name(6) || name == manifest_name(0);

@@ -186,7 +186,7 @@ TEST(Plan, AnotherHistoryIsABaseMismatch) {
   }
 }
 
-TEST(Plan, WhatWasPrunedIsGoneAround) {
+TEST(Plan, PrunedVersionsAreSkipped) {
   TestChain made;
   for (int i = 0; i < 30; ++i) {
     made.add(i == 0 ? 100'000 : 10);
@@ -228,7 +228,7 @@ TEST(Plan, OlderAnchorsServeWhenTheNewestIsGone) {
   EXPECT_FAILS(plan_catch_up(made.chain, {}, 39), kNotFound, "no path", "version 39");
 }
 
-TEST(Plan, AHoleIsGoneAroundByAMergedDelta) {
+TEST(Plan, MergedDeltaBridgesAHole) {
   TestChain made;
   for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
   made.add_hop(4, 12, 500);
@@ -246,7 +246,7 @@ void forge(TestChain& made, uint64_t version, const std::function<void(Manifest*
       made.memory->put(manifest_name(version), MemoryBody(serialise_manifest(m, {}).value())).ok());
 }
 
-TEST(Plan, PartsToAvoidAreGoneAround) {
+TEST(Plan, PartsToAvoidAreSkipped) {
   TestChain made;
   made.add(1'000'000);
   for (int i = 0; i < 4; ++i) made.add(10'000);
@@ -270,7 +270,7 @@ TEST(Plan, PartsToAvoidAreGoneAround) {
   EXPECT_EQ(plan({})->hops.size(), 1U);
   avoid.insert(full_folder(4, "bb") + "part-00000.safetensors");
   EXPECT_FAILS(plan(3), kCorruption, part_of(4, "aa"));
-  EXPECT_FAILS(plan({}), kCorruption, "is damaged or gone");
+  EXPECT_FAILS(plan({}), kCorruption, "is damaged or missing");
 }
 
 TEST(Plan, AVersionStoredWholeCanBeAvoidedToo) {
@@ -285,7 +285,7 @@ TEST(Plan, AVersionStoredWholeCanBeAvoidedToo) {
   EXPECT_EQ(plan.hops[1].kind, HopKind::kMerged);
 }
 
-TEST(Plan, ABrokenLinkIsCorruptionWhereNothingLeadsAround) {
+TEST(Plan, BrokenLinkWithoutAnotherPathIsCorruption) {
   struct Forgery {
     uint64_t version;
     std::function<void(Manifest*)> change;

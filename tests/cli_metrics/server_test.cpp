@@ -82,7 +82,6 @@ TEST(MetricsServer, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(status("hello\r\n\r\n"), "HTTP/1.1 400");
   EXPECT_EQ(status("GET /metrics\r\n\r\n"), "HTTP/1.1 400");
   EXPECT_EQ(status("GET /" + std::string(9000, 'x') + " HTTP/1.1\r\n\r\n"), "HTTP/1.1 414");
-  EXPECT_EQ(status("GET / HTTP/1.1\r\nRange: bytes=0-,0-\r\n\r\n"), "HTTP/1.1 416");
   EXPECT_TRUE(ask(server->port(), "HEAD /metrics HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"));
 }
 
@@ -96,7 +95,7 @@ TEST(MetricsServer, CutsEndlessHeaders) {
   EXPECT_TRUE(read_all(fd).starts_with("HTTP/1.1 400"));
 }
 
-TEST(MetricsServer, ThoseWhoSayNothingHoldUpNobody) {
+TEST(MetricsServer, SilentClientsDoNotBlockOthers) {
   const auto server = serve("a 1\n");
   std::vector<int> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(connect_to(server->port()));
@@ -105,7 +104,7 @@ TEST(MetricsServer, ThoseWhoSayNothingHoldUpNobody) {
 }
 
 // More than it has places for: those who came later are served when the silent ones are cut.
-TEST(MetricsServer, CutsThoseWhoSayNothing) {
+TEST(MetricsServer, DisconnectsSilentClients) {
   const auto server = serve("a 1\n");
   std::vector<int> silent;
   for (int i = 0; i < 40; ++i) silent.push_back(connect_to(server->port()));
@@ -138,16 +137,16 @@ TEST(MetricsServer, ListensOnIPv6) {
 HttpSettings with_bodies() {
   HttpSettings settings{.name = "test", .max_body_bytes = 100};
   settings.refuse = [](int status, const std::string& why) {
-    return HttpAnswer{status, "text/plain", why};
+    return HttpReply{status, "text/plain", why};
   };
   return settings;
 }
 
 TEST(HttpServer, ReadsBodiesWithLimits) {
   std::vector<std::string> got;
-  auto server = HttpServer::start("127.0.0.1", 0, with_bodies(), [&](const HttpMessage& message) {
+  auto server = HttpServer::start("127.0.0.1", 0, with_bodies(), [&](const HttpCall& message) {
     got = {message.method, message.path, message.content_type, message.body};
-    return HttpAnswer{200, "text/plain", "done"};
+    return HttpReply{200, "text/plain", "done"};
   });
   ASSERT_TRUE(server.ok()) << server.status().to_string();
   const auto post = [&](const std::string& headers, const std::string& body) {
@@ -166,15 +165,15 @@ TEST(HttpServer, ReadsBodiesWithLimits) {
   EXPECT_EQ(post("Content-Encoding: gzip\r\nContent-Length: 1\r\n", "x"), "HTTP/1.1 415");
 }
 
-TEST(HttpServer, SlowAnswersHoldUpNobody) {
+TEST(HttpServer, SlowReadersDoNotBlockOthers) {
   std::atomic<bool> go = false;
   std::atomic<int> num_slow = 0;
-  auto server = HttpServer::start("127.0.0.1", 0, with_bodies(), [&](const HttpMessage& message) {
+  auto server = HttpServer::start("127.0.0.1", 0, with_bodies(), [&](const HttpCall& message) {
     num_slow += message.path == "/slow";
     while (message.path == "/slow" && !go) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    return HttpAnswer{200, "text/plain", message.body};
+    return HttpReply{200, "text/plain", message.body};
   });
   ASSERT_TRUE(server.ok()) << server.status().to_string();
   const uint16_t port = (*server)->port();

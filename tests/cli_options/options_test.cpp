@@ -264,7 +264,7 @@ TEST(Units, CountsAndBytesDifferInALoneB) {
   }
 }
 
-TEST(NearestWord, IsAtMostTwoSlipsAway) {
+TEST(NearestWord, FindsNamesWithAtMostTwoTypos) {
   const std::vector<std::string> words = {"--output", "--codec", "--digest", "diff", "apply"};
   EXPECT_EQ(nearest_word("--outptu", words), "--output");  // two letters swapped: one slip
   EXPECT_EQ(nearest_word("--codc", words), "--codec");
@@ -384,14 +384,14 @@ TEST(NextStep, AddsWhatToTypeToTheLibrarysAdvice) {
   }
 }
 
-TEST(NextStep, ImportAndExportAreNoReplicas) {
+TEST(NextStep, ImportAndExportAreNotReplicas) {
   const Status cut = corruption("deltas/weight_v000002: too short");
   EXPECT_EQ(next_step(cut, "import"),
             "of SRC: copy the version again; of STORE: deltawire fsck STORE lists it");
   EXPECT_EQ(next_step(not_found("deltas: version 2"), "import"),
             "deltawire inspect SRC lists their versions");
   EXPECT_EQ(next_step(base_mismatch("dst: holds another run"), "export"),
-            "export to an empty place");
+            "export to an empty destination");
   EXPECT_EQ(next_step(out_of_memory("patching"), "import"),
             "repeat it with less: --memory, --threads");
 }

@@ -125,7 +125,7 @@ TEST(Adaptive, FewChangesHaveNoTables) {
 }
 
 // The rule that a CPU and a GPU share.
-TEST(Adaptive, IsTriedForIntegersAndForFewBytes) {
+TEST(Adaptive, TriesIntegersAndFewBytes) {
   const uint64_t million = uint64_t{1} << 20;
   for (const uint8_t width : {1, 2, 4, 8}) {
     const Layout integers{width, uint8_t(8 * (width - 1)), 0xff};
@@ -162,7 +162,7 @@ std::string failure(const std::vector<uint8_t>& payload) {
   return status.message();
 }
 
-TEST(Adaptive, RefusesPayloadsThatLie) {
+TEST(Adaptive, RefusesInconsistentPayloads) {
   EXPECT_EQ(failure({2, 1, 0}), "adaptive: view: expected 0 or 1, got 2");
   EXPECT_EQ(failure({0, 0, 0}), "adaptive: number of changes: expected 1 to 10, got 0");
   EXPECT_EQ(failure({0, 11, 0}), "adaptive: number of changes: expected 1 to 10, got 11");

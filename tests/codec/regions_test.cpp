@@ -187,7 +187,7 @@ TEST(TightRegions, FetchJustTheirTiles) {
             (std::vector<ByteRange>{{0, 77}}));
 }
 
-TEST(TightRegions, OldValuesThatCannotBeHadAreNamedAndNothingIsWritten) {
+TEST(TightRegions, UnavailableOldValuesAreNamedAndNothingIsWritten) {
   const Case c;
   Held held(c.layout, c.pair.old_bytes.span(), {{0, 0, 1024, 100}}, 0);
   const auto apply = [&](const ReadOld& read_old) {

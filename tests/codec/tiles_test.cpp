@@ -75,7 +75,7 @@ TEST(Tiling, EveryElementIsInOneTileAndEveryTileInOneGroup) {
   }
 }
 
-TEST(Tiling, WhatIsNoMatrixHasNone) {
+TEST(Tiling, OnlyMatricesHaveTiles) {
   const TileShape tiles{18, 9};
   EXPECT_FALSE(tiles_fit(tiles, matrices(0, 0), 1 << 20));
   EXPECT_FALSE(tiles_fit(tiles, matrices(1000, 1000), 1 << 20));

@@ -7,6 +7,10 @@ usage: bridge_test.py DELTAWIRE [--quick]      (every fourth point)
 Needs a build with DELTAWIRE_FAULTS. A scenario is a command and the world it starts in; it is run once to count the
 points it passes, then once for each point with a SIGKILL there.
 """
+
+import tempfile
+from pathlib import Path
+
 from crash_world import World, kill_everywhere, run_test
 
 LAST = 2
@@ -26,10 +30,15 @@ def check_files(world, complete):
     """Every version of theirs that has an index leads to what it should."""
     found = sorted((world.root / "target").glob("weight_v*/model.safetensors.index.json"))
     assert len(found) == LAST or not complete, f"{len(found)} versions"
-    for index in found:
-        version, made = int(index.parent.name.removeprefix("weight_v")), world.root / "made.safetensors"
-        world.must("apply", index.parent, world.step(version - 1), "-o", made)
-        world.must("verify", made, world.step(version))
+    with tempfile.TemporaryDirectory(dir=world.root) as folder:
+        again = Path(folder)
+        if found:
+            world.must(
+                "import", "slime", world.root / "target", again / "store", "--base", world.step(0), "--work", again / "work"
+            )
+        for version in range(1, len(found) + 1):
+            world.must("pull", again / "store", again / "replica", "--version", version, "--no-heartbeat")
+            world.must("verify", again / "replica", world.step(version))
 
 
 def main(options, scratch):

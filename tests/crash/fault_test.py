@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from crash_world import World, explain, run_test
 
-# What each exit status is called in a message; docs/operations.md explains them.
+# What each exit status is called in a message; docs/reference.md explains them.
 ERRORS = {3: "unsupported", 4: "not found", 5: "conflict", 6: "corruption", 7: "base mismatch", 8: "i/o error",
           9: "unavailable", 12: "cancelled"}
 

@@ -203,7 +203,7 @@ TEST_F(AdaptiveEncodeTest, AutoChoosesWhatTheCpuChooses) {
   }
 }
 
-TEST_F(AdaptiveEncodeTest, AndSoDoSnapshots) {
+TEST_F(AdaptiveEncodeTest, SnapshotsToo) {
   using Placement = DeviceSnapshot::Placement;
   const std::vector<BothSides> arrays = arrays_to_choose_for();
   for (const Placement placement : {Placement::kDevice, Placement::kPinned}) {

@@ -104,7 +104,7 @@ TEST_F(ContextTest, WiderFloatsBecomeTheSamePayloads) {
   }
 }
 
-TEST_F(ContextTest, OneBadPayloadOfAnyCodecLeavesAllAsTheyWere) {
+TEST_F(ContextTest, OneBadPayloadOfAnyCodecChangesNothing) {
   Context context = make_context();
   std::vector<BothSides> arrays;
   std::vector<Coded> coded;

@@ -263,7 +263,7 @@ INSTANTIATE_TEST_SUITE_P(All, DeviceCodec, ::testing::ValuesIn(kCodecs),
                          [](const auto& param) { return name_of(param.param); });
 
 // The test above is of use only if blocks go both ways, and classes within a block do.
-TEST(DeviceCodecTest, BlocksWithStepsOfOneAndOthersAreToldApart) {
+TEST(DeviceCodecTest, DistinguishesBlocksWithUnitSteps) {
   const auto kinds_of = [](HostPair pair) {
     const Encoded encoded = encode_on_cpu(CodecId::kTight, pair);
     return good(

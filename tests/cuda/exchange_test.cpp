@@ -42,7 +42,7 @@ MixedArrays make_mixed() {
   return mixed;
 }
 
-TEST(ExchangeOnGpuTest, WritesTheNewValuesAndPutsTheOldOnesBack) {
+TEST(ExchangeOnGpuTest, SwapsValuesAndRestoresThem) {
   SKIP_WITHOUT_GPU();
   MixedArrays mixed = make_mixed();
   uint64_t device_bytes = 0, host_bytes = 0;
@@ -91,7 +91,7 @@ TEST(ExchangeOnGpuTest, ComesAfterWhatItsStreamWasGiven) {
   EXPECT_TRUE(live.fetch() == array.after);
 }
 
-TEST(ExchangeOnGpuTest, RefusesWhatIsNotThere) {
+TEST(ExchangeOnGpuTest, RefusesMissingVersions) {
   SKIP_WITHOUT_GPU();
   const ExchangedArray array = make_exchanged(1, 2, 100, 0.5);
   const OnDevice live(array.before);

@@ -38,7 +38,7 @@ TEST(CheckedPatchesTest, AreFoundOnceAndOnlyByTheirOwnPatch) {
   EXPECT_FALSE(checked.take(patch).has_value());
 }
 
-TEST(CheckedPatchesTest, WhatFindsNoRoomIsNotKept) {
+TEST(CheckedPatchesTest, OversizedResultsAreNotKept) {
   std::vector<uint8_t> memory(64);
   const auto patch = [&](size_t i) {
     return Patch{{DType::kU8, memory.data() + i, 1}, "adaptive", Bytes(memory)};
@@ -196,7 +196,7 @@ TEST_F(HostDecodeTest, KeepsNoMoreThanItMay) {
   }
 }
 
-TEST_F(HostDecodeTest, OneDamagedPayloadLeavesAllAsTheyWere) {
+TEST_F(HostDecodeTest, OneDamagedPayloadChangesNothing) {
   Context context = make_context();
   // One of another codec, whose damage the device finds.
   arrays_.emplace_back(make_pair(9, 2, 300'000, 0.01));

@@ -11,7 +11,7 @@
 namespace deltawire::cuda {
 namespace {
 
-TEST(SharedScratch, PartsAreApartAndGrowTogetherAgain) {
+TEST(SharedScratch, SeparatePartsAreJoinedAgain) {
   std::vector<uint8_t> memory(10 * 256);
   SharedScratch room(memory);
   EXPECT_FALSE(room.try_take(0).has_room());
@@ -134,7 +134,7 @@ TEST_F(LanesTest, EveryPairComesOnceFromTheStage) {
   }
 }
 
-TEST_F(LanesTest, OfSeveralFailuresTheFirstIsTold) {
+TEST_F(LanesTest, ReportsTheFirstOfSeveralFailures) {
   for (unsigned round = 0; round < 20; ++round) {
     const Status status =
         run([&](const Lane&, size_t first, std::span<const DevicePair> pairs, Stream) -> Status {
@@ -153,7 +153,7 @@ TEST_F(LanesTest, OfSeveralFailuresTheFirstIsTold) {
       run([](const Lane&, size_t, std::span<const DevicePair>, Stream) -> Status { return {}; }));
 }
 
-TEST_F(LanesTest, WhatThrowsIsOutOfMemoryAndNothingHangs) {
+TEST_F(LanesTest, ExceptionBecomesOutOfMemoryWithoutHanging) {
   const Status status = run([](const Lane&, size_t, std::span<const DevicePair>, Stream) -> Status {
     throw std::bad_alloc();
   });

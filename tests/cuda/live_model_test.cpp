@@ -352,7 +352,7 @@ TEST_F(LiveModelTest, EveryVersionStoredWholeFromTheDeviceHoldsTheModel) {
 }
 
 // A publisher's copy of such tensors is no version: it is read from the chain again.
-TEST_F(LiveModelTest, TensorsThatChangeBeforeTheSnapshotHasFollowedAreNotTakenForTheVersion) {
+TEST_F(LiveModelTest, ChangesBeforeTheSnapshotAdvancedAreNotTakenForTheVersion) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();
   DeviceModel device(model);
@@ -381,7 +381,7 @@ TEST_F(LiveModelTest, TensorsThatChangeBeforeTheSnapshotHasFollowedAreNotTakenFo
   EXPECT_FALSE(publish(&publisher, device.views(model)).committed);
 }
 
-TEST_F(LiveModelTest, ATrainerThatDoesNotWaitSpoilsNothing) {
+TEST_F(LiveModelTest, TrainerThatDoesNotWaitDoesNoHarm) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();
   DeviceModel device(model);
@@ -411,7 +411,7 @@ TEST_F(LiveModelTest, ATrainerThatDoesNotWaitSpoilsNothing) {
   EXPECT_TRUE(checked->problems.empty()) << checked->problems[0];
 }
 
-TEST_F(LiveModelTest, AnotherProcessGoesOnFromTheChain) {
+TEST_F(LiveModelTest, AnotherProcessContinuesFromTheChain) {
   SKIP_WITHOUT_GPU();
   DeviceModel device(model);
   {

@@ -139,7 +139,7 @@ TEST_F(DeltaTest, RefusesEveryOtherBaseAndWritesNothing) {
   ASSERT_TRUE(diff().ok());
   tensors[3].bytes[17] ^= 1;
   write_checkpoint(at("other.safetensors"), tensors);
-  EXPECT_FAILS(apply_delta(d, at("other.safetensors"), c, {}), kBaseMismatch, "leaves alone",
+  EXPECT_FAILS(apply_delta(d, at("other.safetensors"), c, {}), kBaseMismatch, "another one differs",
                "expected", "got");
   // A tensor is missing; another dtype.
   tensors = every_dtype();
@@ -250,7 +250,7 @@ TEST_F(DeltaTest, BoxesOfRanksMakeOneTensor) {
                "leaves dimension 1");
 }
 
-TEST_F(DeltaTest, NamesThatLookLikeOursTravelToo) {
+TEST_F(DeltaTest, NamesThatLookLikeOursAreCopiedToo) {
   std::vector<TestTensor> tensors = {
       make_tensor("#1#odd", DType::kBF16, {50}, 1),
       make_tensor("a name with spaces = and \"quotes\"", DType::kBF16, {50}, 2)};
@@ -327,7 +327,7 @@ TEST_F(DeltaTest, APartAloneIsNotTheDelta) {
   EXPECT_FALSE(fs::exists(c));
 }
 
-TEST_F(DeltaTest, WhatIsNotACheckpointIsNamed) {
+TEST_F(DeltaTest, NamesWhatIsNotACheckpoint) {
   make_pair();
   ASSERT_TRUE(diff().ok());
   write_sharded(at("folder"), every_dtype(), 2);

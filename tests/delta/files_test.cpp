@@ -45,7 +45,7 @@ TEST_F(OutputTest, AnInputIsNeverTheOutputOfDiff) {
   fs::create_symlink("b.safetensors", at("soft.safetensors"));
   for (const char* name : {"a.safetensors", "b.safetensors", "hard.safetensors", "soft.safetensors",
                            "./a.safetensors", "old/../b.safetensors"}) {
-    EXPECT_FAILS(diff_files(at(name)), kInvalidArgument, name, "which is read") << name;
+    EXPECT_FAILS(diff_files(at(name)), kInvalidArgument, name, "which is an input") << name;
   }
   EXPECT_EQ(read_file(a), old_a);
   EXPECT_EQ(read_file(b), old_b);
@@ -59,7 +59,7 @@ TEST_F(OutputTest, NothingIsPutIntoAnInputFolder) {
   for (const char* name :
        {"old", "new/", "old/a-00001.safetensors", "new/delta.safetensors", "new/delta",
         "new/inner/d.safetensors", "link/d.safetensors", "blob.safetensors"}) {
-    EXPECT_FAILS(diff_folders(at(name)), kInvalidArgument, "which is read") << name;
+    EXPECT_FAILS(diff_folders(at(name)), kInvalidArgument, "which is an input") << name;
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(at("old")), {}), 4);
   EXPECT_TRUE(diff_folders(at("beside.safetensors")).ok());
@@ -69,13 +69,14 @@ TEST_F(OutputTest, ApplyLeavesItsDeltaAlone) {
   ASSERT_TRUE(diff_files(d).ok());
   ASSERT_TRUE(diff_folders(at("parts")).ok());
   const std::string delta = read_file(d);
-  EXPECT_FAILS(apply(d, a, d), kInvalidArgument, "d.safetensors: is", "which is read");
+  EXPECT_FAILS(apply(d, a, d), kInvalidArgument, "d.safetensors: is", "which is an input");
   EXPECT_EQ(read_file(d), delta);
   EXPECT_FAILS(apply(at("parts"), a, at("parts/new.safetensors")), kInvalidArgument, "lies inside",
-               "which is read");
+               "which is an input");
   EXPECT_FAILS(apply(at("parts"), at("old"), at("old/new")), kInvalidArgument, "lies inside",
-               "which is read");
-  EXPECT_FAILS(apply(at("parts"), at("old"), at("old")), kInvalidArgument, "is", "which is read");
+               "which is an input");
+  EXPECT_FAILS(apply(at("parts"), at("old"), at("old")), kInvalidArgument, "is",
+               "which is an input");
 }
 
 TEST_F(OutputTest, AFileMayBePatchedInPlace) {
@@ -158,7 +159,7 @@ TEST_F(OutputTest, LinksAreFollowedAndStay) {
       is_failure(diff_files(at("loop.safetensors")), Code::kInvalidArgument, "leads nowhere"));
 }
 
-TEST_F(OutputTest, WhatAKilledRunLeftIsClearedAway) {
+TEST_F(OutputTest, FilesOfAKilledRunAreRemoved) {
   const std::string delta = d.string();
   ASSERT_TRUE(diff_files(delta).ok());
   const size_t before = folder.num_files();

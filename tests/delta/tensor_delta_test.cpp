@@ -149,7 +149,7 @@ TEST(TensorDelta, WritesNothingWhenItIsCancelled) {
   }
 }
 
-TEST(TensorDelta, CarriesTensorsThatComeAndGoButDoesNotMakeThem) {
+TEST(TensorDelta, ListsAddedAndRemovedTensorsWithoutCreatingThem) {
   const State before = model(1);
   State more = before;
   more.push_back(make_tensor("z", DType::kU8, {9}, 4));
@@ -165,7 +165,7 @@ TEST(TensorDelta, CarriesTensorsThatComeAndGoButDoesNotMakeThem) {
   }
 }
 
-TEST(TensorDelta, RefusesStatesThatMakeNoSense) {
+TEST(TensorDelta, RefusesInvalidStates) {
   State twice = model(1);
   twice.push_back(twice[0]);
   EXPECT_FAILS(TensorDelta::diff(views(twice), {}, {}), kInvalidArgument,

@@ -6,7 +6,7 @@
 namespace deltawire {
 namespace {
 
-TEST(CudaTest, WithoutAGpuEveryWayInSaysWhy) {
+TEST(CudaTest, EveryEntryPointSaysWhyThereIsNoGpu) {
   const Status status = cuda::available();
   if (status.ok()) GTEST_SKIP() << "there is a GPU";
   EXPECT_TRUE(status.code() == Code::kUnsupported || status.code() == Code::kDevice)

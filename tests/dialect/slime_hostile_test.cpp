@@ -240,7 +240,7 @@ std::string list_frame(uint32_t count, const std::vector<uint32_t>& positions,
   store_le(content.data(), count);
   for (size_t i = 0; i < positions.size(); ++i) store_le(&content[4 + 4 * i], positions[i]);
   content.insert(content.end(), values.begin(), values.end());
-  EXPECT_TRUE(ZstdCompressor().append(content, &frame).ok());
+  EXPECT_TRUE(append_zstd_frame(content, &frame).ok());
   return text_of(frame);
 }
 
@@ -278,6 +278,8 @@ TEST_F(SlimeHostile, FramesOfAnotherSize) {
                "bytes after the zstd frame");
   EXPECT_FAILS(take_payload(unsized_frame(7, rle_block(30, false))), kCorruption, "cut short");
   EXPECT_FAILS(take_payload(""), kCorruption, "magic number");
+  EXPECT_FAILS(take_payload(std::string("\x28\xb5\x2f\xfd\x21\x09\x3c", 7) + rle_block(60, true)),
+               kCorruption, "zstd dictionary", "9");
   EXPECT_FAILS(take_payload(std::string("\x50\x2a\x4d\x18\x00\x00\x00\x00", 8)), kCorruption,
                "magic number");
 }

@@ -220,10 +220,10 @@ TEST_F(TrlVersions, Conflicts) {
   EXPECT_FAILS(trl_files().open(*store_, 3), kNotFound, "no version 3");
 }
 
-TEST_F(TrlVersions, WhatADeltaCannotSay) {
+TEST_F(TrlVersions, RefusesWhatADeltaCannotExpress) {
   after_.add("new", DType::kBF16, {2});
   EXPECT_FAILS(write(2, false), kUnsupported, "\"new\" is new",
-               "way out: an anchor, a whole version");
+               "instead: export an anchor (a whole version)");
   EXPECT_TRUE(write(2, true).ok());
   std::swap(before_, after_);
   EXPECT_FAILS(write(3, false), kUnsupported, "\"new\" was removed");

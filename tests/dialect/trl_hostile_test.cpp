@@ -109,7 +109,7 @@ TEST(TrlHostile, Metadata) {
   EXPECT_TRUE(trl_corrupt(with(&TrlHand::params, "1"), "num_changed_params", "at least 2"));
   EXPECT_TRUE(read_trl(with(&TrlHand::params, "3")).ok());  // v3 counts those it looked at
   EXPECT_FAILS(read_trl(with(&TrlHand::encoding, "nvcomp_cascaded")), kUnsupported,
-               "deltas/step_000002", "nvcomp_cascaded", "way out", "gap_delta");
+               "deltas/step_000002", "nvcomp_cascaded", "instead", "gap_delta");
   EXPECT_FAILS(read_trl(with(&TrlHand::encoding, "zip")), kUnsupported, "\"zip\"");
   TrlHand v1 = trl_hand_v1();
   v1.params = "3";

@@ -182,7 +182,7 @@ TEST(Sums, ManyCutWords) {
   EXPECT_EQ(finished(left, tensor.size()), digest(tensor));
 }
 
-TEST(Sums, BytesThatAreMissingOrCameTwiceAreNoDigest) {
+TEST(Sums, MissingOrRepeatedBytesGiveNoDigest) {
   const std::vector<uint8_t> tensor = random_bytes(100, 5);
   const Bytes bytes(tensor);
   const auto fails = [](const Sums& sums) { return sums.finish(100).status().message(); };
@@ -204,7 +204,7 @@ TEST(Sums, BytesThatAreMissingOrCameTwiceAreNoDigest) {
   EXPECT_EQ(fails(hole), "sums: bytes are missing at 48");
 }
 
-TEST(Sums, TextThatIsNoneOfOursIsRefused) {
+TEST(Sums, ForeignTextIsRefused) {
   Sums sums;
   sums.add(random_bytes(13, 6), 3);
   const std::string good = sums.to_string();
@@ -223,7 +223,7 @@ TEST(Sums, TextThatIsNoneOfOursIsRefused) {
 
 // ---- changes
 
-TEST(Sums, AWordThatIsReplaced) {
+TEST(Sums, ReplacedWord) {
   std::vector<uint8_t> tensor = random_bytes(4000, 7);
   Sums sums;
   sums.add(tensor, 0);

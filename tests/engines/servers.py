@@ -18,6 +18,7 @@ import pytest
 
 ENGINES = Path(os.environ.get("DELTAWIRE_ENGINES", Path.home() / ".cache" / "deltawire-engines"))
 PACKAGE = Path(os.environ.get("DELTAWIRE_PACKAGE", Path(__file__).parents[2] / "build" / "python"))
+NUM_GPUS = int(os.environ.get("DELTAWIRE_TEST_GPUS", "0"))  # that the installed engine uses; 0: it runs on the CPU
 START_SECONDS = 400
 
 
@@ -144,7 +145,7 @@ class Server:
 
 
 class VllmServer(Server):
-    """`vllm serve`, on the CPU."""
+    """`vllm serve`."""
 
     def __init__(
         self, model: Path, log: Path, *flags: str, deltawire: dict[str, Any] | None = None, tp: int = 1, dp: int = 1, **more: Any
@@ -152,7 +153,10 @@ class VllmServer(Server):
         port = free_port()
         self.model = str(model)
         command = [str(ENGINES / "vllm" / "serve"), self.model, "--host", "127.0.0.1", "--port", str(port), *flags]
-        command += ["--compilation-config", '{"custom_ops": ["none"]}']
+        if NUM_GPUS == 0:
+            command += ["--compilation-config", '{"custom_ops": ["none"]}']
+        elif tp * dp > NUM_GPUS:
+            pytest.skip(f"needs {tp * dp} GPUs, and there are {NUM_GPUS}")
         if deltawire is not None:
             command += ["--weight-transfer-config", '{"backend": "deltawire"}']
         if deltawire:

@@ -13,7 +13,7 @@ import torch
 
 import deltawire as dw
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "python" / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "python" / "tests" / "engines"))
 from engine_models import changed
 from servers import SglangServer
 from trainers import make_model

@@ -1,35 +1,50 @@
-"""A trainer of two ranks, whose versions go straight into the workers of an engine."""
+"""A trainer of two ranks, which keep in their memory what workers of an engine fetch."""
 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from threading import Barrier
 
 import torch
 from safetensors.torch import load_file, save_file
 
 import deltawire as dw
-from deltawire.torch import ShardPublisher
+from deltawire.torch import RankStore
 
-SECRET = "known to both"
 RANKS, WORKERS = 2, 2
+
+
+@dataclass(frozen=True)
+class _Rank:
+    rank: int
+    size: int
+    given: list[bytes]
+    barrier: Barrier
+
+    def all_gather(self, data: bytes) -> list[bytes]:
+        self.given[self.rank] = data
+        self.barrier.wait(timeout=240)
+        every = list(self.given)
+        self.barrier.wait(timeout=240)
+        return every
 
 
 class ShardTrainer:
     """Ranks that hold rows of each tensor, as threads. `folder` always has the checkpoint of the newest version."""
 
-    def __init__(self, folder: Path, port: int = 0) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder, self._steps = folder, 0
         self.weights = load_file(folder / "model.safetensors")
-        self._ranks: list[ShardPublisher] = []
-        address = f"127.0.0.1:{port}"
-        for rank in range(RANKS):
-            options: dict[str, Any] = {"rank": rank, "ranks": RANKS, "secret": SECRET, "backend": "gloo"}
-            held = {name: _rows(tensor, rank) for name, tensor in self.weights.items()}
-            self._ranks.append(ShardPublisher(held, address, engine_workers=WORKERS, timeout=120, **options))
-            address = self._ranks[0].address
-        self.port = int(address.rpartition(":")[2])
+        given, barrier = [b""] * RANKS, Barrier(RANKS)
+        group = [_Rank(rank, RANKS, given, barrier) for rank in range(RANKS)]
+        self._pool = ThreadPoolExecutor(RANKS)
+        self._stores = list(self._pool.map(RankStore, group))
+        self.url = self._stores[0].url
+        held = [{name: _rows(tensor, rank) for name, tensor in self.weights.items()} for rank in range(RANKS)]
+        self._ranks = [dw.Publisher(one.store, held[rank], group=group[rank]) for rank, one in enumerate(self._stores)]
+        self.publish()
 
     def step(self) -> int:
         """Some weights move; the version that is served then."""
@@ -42,14 +57,12 @@ class ShardTrainer:
         return self.publish()
 
     def publish(self) -> int:
-        with ThreadPoolExecutor(RANKS) as pool:
-            published = list(pool.map(lambda one: one.publish(), self._ranks))
-        assert [one.errors for one in published] == [{}] * RANKS
-        return published[0].version
+        return next(iter({one.number for one in self._pool.map(lambda one: one.publish(), self._ranks)}))
 
     def close(self) -> None:
-        for one in reversed(self._ranks):
+        for one in (*self._ranks, *self._stores):
             one.close()
+        self._pool.shutdown()
 
 
 def _rows(tensor: torch.Tensor, rank: int) -> dw.Tensor:

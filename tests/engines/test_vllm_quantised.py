@@ -60,6 +60,7 @@ def skip_what_a_plain_server_refuses(folder: Path, log: Path, tp: int) -> None:
         ("compressed-fp8-channel", "qwen3", 1),
         ("int4-g128-asymmetric", "qwen3", 2),
         ("fp8-tensor", "qwen3", 1),
+        ("nvfp4", "qwen3", 1),
     ],
 )
 def test_versions_are_served_as_by_a_fresh_server(tmp_path, format, kind, tp):

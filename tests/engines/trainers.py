@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +49,17 @@ def make_model(folder: Path, kind: str = "qwen3", *, tied: bool = False, dtype: 
     model.to(dtype).save_pretrained(folder)
     if kind == "mimo":
         _add_prediction(folder, model.config)
+    save_tokenizer(folder)
+    return folder
+
+
+def save_tokenizer(folder: Path) -> None:
+    """One token for each byte."""
     vocabulary = {"<s>": 0, "</s>": 1}
     vocabulary |= {letter: number + 2 for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(folder)
-    return folder
 
 
 def _add_prediction(folder: Path, config: Any) -> None:
@@ -118,35 +124,55 @@ def new_trainer(
     return trainer
 
 
-class ShippingTrainer(Trainer):
-    """Its chain is in a folder of its own; versions go to whoever joins."""
+class ServingTrainer(Trainer):
+    """Its chain is in a folder of its own, which it serves over HTTP; with `group` versions go through a process group, too."""
 
-    def __init__(self, folder: Path, chain: Path, transport: str, secret: str) -> None:
-        self._chain, self._transport, self._secret, self.port = chain, transport, secret, 0
-        super().__init__(folder, self._serve().store)
+    def __init__(self, folder: Path, chain: Path, group: bool, secret: str) -> None:
+        self._chain, self._group, self._secret, self._address, self._port = chain, group, secret, "127.0.0.1:0", 0
+        super().__init__(folder, self._serve())
+
+    def settings(self) -> dict[str, Any]:
+        """Of the engine that follows."""
+        named: dict[str, Any] = {"store": f"http://{self._address}", "secret": self._secret, "interval": 1}
+        if self._group:
+            named |= {"transport": "group", "master_address": "127.0.0.1", "master_port": self._port}
+            named |= {"world_size": 2, "rank_offset": 1}
+        return named
+
+    def joined(self) -> None:
+        """The engine is in the group."""
+        if self._group:
+            self._ends[-1].wait(120)
 
     def restart(self) -> None:
-        """As after a crash: all connections are gone, and the same address comes back."""
+        """As after a crash: all connections are gone, and the same addresses come back."""
         self.close()
-        self._publisher = dw.Publisher(self._serve().store)
+        self._publisher = dw.Publisher(self._serve())
 
     def close(self) -> None:
         super().close()
-        self.shipper.close()
-        del self._publisher, self.shipper, self.store  # who holds its store holds the port
+        for one in reversed(self._ends):
+            one.close()
 
     def _serve(self) -> Any:
-        from deltawire.engines.transport import serve
+        server = dw.serve(self._chain, self._address, token=self._secret)
+        self._address, self._ends = server.url.removeprefix("http://"), [server]
+        if not self._group:
+            return str(self._chain)
+        from deltawire.torch import Broadcast, Rendezvous
 
-        self.shipper = serve(self._transport, str(self._chain), port=self.port, secret=self._secret)
-        self.store, self.port = self.shipper.store, int(self.shipper.address.rpartition(":")[2])
-        return self.shipper
+        if not self._port:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self._port = free.getsockname()[1]
+        here = Rendezvous(master_address="127.0.0.1", master_port=self._port, world_size=2, rank=0)
+        self._ends.append(Broadcast(here, str(self._chain)))
+        return self._ends[-1].store
 
 
-def shipping_trainer(folder: Path, transport: str, *, secret: str = "", dtype: torch.dtype = DTYPE) -> ShippingTrainer:
+def serving_trainer(folder: Path, *, group: bool, secret: str, dtype: torch.dtype = DTYPE) -> ServingTrainer:
     """A model, and the host's copy of version 0."""
     make_model(folder / "trainer", dtype=dtype)
-    trainer = ShippingTrainer(folder / "trainer", folder / "of-the-trainer", transport, secret)
-    with dw.Replica(trainer.store, folder / "local") as replica:
+    trainer = ServingTrainer(folder / "trainer", folder / "of-the-trainer", group, secret)
+    with dw.Replica(folder / "of-the-trainer", folder / "local") as replica:
         replica.pull()
     return trainer

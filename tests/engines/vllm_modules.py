@@ -20,6 +20,8 @@ from quantised_trainer import QuantisedTrainer
 from vllm import LLM, SamplingParams
 
 import deltawire as dw
+from deltawire import _core
+from deltawire._internal.stores import store_handle
 from deltawire.engines.worker import Worker
 from deltawire.engines.vllm.engine import DeltawireEngine
 
@@ -58,7 +60,9 @@ class Served:
             _models=[self.model], device=torch.device("cpu"), model_config=self.llm.llm_engine.model_config
         )
         local = trainer.folder / "local"
-        self.replica = dw.Replica(trainer.store, local, feed=True)
+        self.replica = dw.Replica(trainer.store, local)
+        self.replica.pull()
+        self.spool = _core.Spool(store_handle(trainer.store), local, accept=dw.Accept())
         self.worker = Worker(self.model, str(local), name="w", reload=lambda _: DeltawireEngine._reload(of_engine, _))
         self.worker.attach()
 
@@ -70,6 +74,7 @@ class Served:
 
     def step(self, names: str, left: int | None = None) -> int:
         version = self.trainer.step(names)
+        self.spool.fetch_new(self.replica.version, self.worker.version)
         self.replica.pull()
         self.worker.stage()
         self.left = left

@@ -80,7 +80,7 @@ TEST(PackedFile, NoDamageOfTheFrontIsMoreThanAnError) {
 }
 
 // The texts of headers, changed without moving anything.
-TEST(PackedFile, RefusesLies) {
+TEST(PackedFile, RefusesInconsistentRecords) {
   const PackedCase made;
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string text = made.packed;
@@ -111,7 +111,7 @@ TEST(CheckpointFiles, NamesOfAnyLanguageAreTaken) {
 TEST(CheckpointFiles, EveryDefectOfANameHasItsMessage) {
   for (const auto& [name, phrase] : std::vector<std::pair<std::string, const char*>>{
            {"", "has a name"},
-           {std::string(256, 'x'), "256 bytes, at most 255"},
+           {std::string(256, 'x'), "256 bytes; at most 255"},
            {"a\xff", "not UTF-8"},
            {"a\xc3", "not UTF-8"},
            {"a/b", "a slash"},

@@ -99,7 +99,7 @@ TEST(Proof, RanksThatHoldNothingAreNoOverlap) {
   must(all.check(model.schema, model.manifest));
 }
 
-TEST(Proof, WhatDoesNotAddUpIsSaid) {
+TEST(Proof, InconsistentSumsAreReported) {
   Model model;
   std::vector<uint8_t> all;
   const Proof proof = proof_of({model.box({0, 0}, {24, 50}, &all), model.whole_flat()});
@@ -130,7 +130,7 @@ TEST(Proof, MistakesAreNamed) {
                "tensor \"flat\": is F32 [77] here and I32 [77] there");
 }
 
-TEST(Proof, TextThatIsNoneOfOursIsRefused) {
+TEST(Proof, ForeignTextIsRefused) {
   const std::string good = proof_of({Model().whole_flat()}).to_text();
   ASSERT_TRUE(Proof::parse(good).ok());
   for (size_t size = 0; size < good.size(); ++size) {

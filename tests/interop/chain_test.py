@@ -196,7 +196,7 @@ def main():
                 (path / "Größe 語.txt").write_text("ß")
         for path, codec in zip(published, ["auto", "tight", "gaps", "adaptive", "raw", "tight"]):
             run("publish", path, store, "--codec", codec, "--part-size", "8KiB")
-        run("anchor", store, 3)
+        run("compact", store, "--anchor", "--upto", 3)
         run("compact", store, "--span", "2", "--codec", "tight")
         found = check_hops(store, *check_chain(store, published))
         assert found == {"anchor", "merged"}, found

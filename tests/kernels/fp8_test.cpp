@@ -132,7 +132,7 @@ TEST(Fp8, AnyElementsOfRaggedBlocks) {
   }
 }
 
-TEST(Fp8, WhatIsUnboundedIsSaid) {
+TEST(Fp8, ReportsUnboundedValues) {
   for (const float bad :
        {NAN, INFINITY, -INFINITY, 3.4e38F}) {  // the last becomes infinite in BF16
     std::vector<float> weights(64, 0.5F);

@@ -122,6 +122,26 @@ TEST(RowFinderTest, FindsEveryPlaceOfEveryShape) {
   }
 }
 
+TEST(ScanShapeTest, StripsCountTileByTile) {
+  for (const auto& [shape, stride] : scans()) {
+    size_t strip = 0;
+    for (size_t tile = 0; tile < shape.num_tiles(); ++tile) {
+      ASSERT_EQ(shape.first_strip(tile), strip);
+      for (size_t row = 0; row < shape.rows; ++row) {
+        const size_t begin = tile * shape.tile_columns, end = begin + shape.columns_of(tile);
+        for (size_t column = begin; column < end; column += kStripElements, ++strip) {
+          const ScanShape::Strip at = shape.strip(strip);
+          ASSERT_EQ(at.tile, tile);
+          ASSERT_EQ(at.row, row);
+          ASSERT_EQ(at.column, column);
+          ASSERT_EQ(at.elements, std::min(kStripElements, end - column));
+        }
+      }
+    }
+    ASSERT_EQ(shape.first_strip(shape.num_tiles()), strip);
+  }
+}
+
 TEST_P(KernelTest, IndexRankAndLocateMatchScalar) {
   const Kernels &target = *GetParam(), &scalar = scalar_kernels();
   std::vector<SegmentIndex> all_expected(kMaxScanTiles), all_got(kMaxScanTiles);
@@ -192,12 +212,10 @@ TEST_P(KernelTest, IndexOfDifferencesMatchesScalar) {
         scalar.rank(*expected, split, positions.data(), classes.data(), count, want.data());
         target.rank(*got, split, positions.data(), classes.data(), count, ranks.data());
         ASSERT_EQ(ranks, want);
-        for (size_t strip = 0; strip < strips; ++strip) {
-          uint16_t counts[kMaxClasses], other[kMaxClasses];
-          scalar.count_before(*expected, strip, counts);
-          target.count_before(*got, strip, other);
-          ASSERT_EQ(std::memcmp(other, counts, sizeof counts), 0) << strip;
-        }
+        std::vector<ClassCounts> counts(shape.num_tiles() + 1), other(counts.size());
+        scalar.counts_before(*expected, shape, counts.data());
+        target.counts_before(*got, shape, other.data());
+        ASSERT_EQ(other, counts);
       }
     }
   }

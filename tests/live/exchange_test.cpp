@@ -10,7 +10,7 @@
 namespace deltawire::testing {
 namespace {
 
-TEST(ExchangeTest, WritesTheNewValuesAndPutsTheOldOnesBack) {
+TEST(ExchangeTest, SwapsValuesAndRestoresThem) {
   for (const unsigned threads : {1U, 3U}) {
     std::vector<ExchangedArray> arrays;
     for (const unsigned width : {1U, 2U, 4U, 8U}) {

@@ -132,7 +132,7 @@ TEST_F(CheckStatesTest, AVersionStoredWholeWithOtherWeights) {
   EXPECT_TRUE(contains(found[0], "tensor \"a\""));
 }
 
-TEST_F(CheckStatesTest, AMergedDeltaLeadsPastAPoisonedOne) {
+TEST_F(CheckStatesTest, MergedDeltaBypassesAPoisonedDelta) {
   chain.publish_full(tensors);
   publish_poisoned();
   step();

@@ -8,7 +8,7 @@
 #include "deltawire/maintain.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
-#include "store/faulty_store.h"
+#include "faults/faulty_store.h"
 #include "store/memory_store.h"
 #include "support/hooked_store.h"
 #include "support/published_model.h"
@@ -219,7 +219,7 @@ TEST_F(MirrorTest, AnotherHistoryIsNamed) {
   EXPECT_EQ(chain_objects(*other), before);
 }
 
-TEST_F(MirrorTest, DamageAtTheSourceDoesNotTravel) {
+TEST_F(MirrorTest, DamagedSourceObjectsAreNotCopied) {
   publish(3);
   damage(*store, part_of(1));
   EXPECT_FAILS(status_of_run(other), kCorruption, part_of(1));
@@ -230,7 +230,7 @@ TEST_F(MirrorTest, DamageAtTheSourceDoesNotTravel) {
   EXPECT_EQ(chain_objects(*store), chain_objects(*other));
 }
 
-TEST_F(MirrorTest, APartThatIsGoneIsNamed) {
+TEST_F(MirrorTest, MissingPartIsNamed) {
   publish(3);
   ASSERT_TRUE(store->remove(part_of(2)).ok());
   EXPECT_FAILS(status_of_run(other), kNotFound, part_of(2));
@@ -246,17 +246,17 @@ TEST_F(MirrorTest, ADamagedHopIsLeftOut) {
   EXPECT_TRUE(objects_of(*other, kHopPrefix).empty());
 }
 
-TEST_F(MirrorTest, NothingIsCommittedThatHangsOnAnotherAnchor) {
+TEST_F(MirrorTest, NothingDependsOnAnotherAnchor) {
   publish(4);
   source.add_anchor(2);
   const std::vector<std::string> anchors = objects_of(*store, kHopPrefix);
   ASSERT_EQ(anchors.size(), 1u);
   ASSERT_TRUE(other->put(anchors[0], MemoryBody("{}")).ok());
-  EXPECT_FAILS(status_of_run(other), kConflict, anchors[0] + ": is another record");
+  EXPECT_FAILS(status_of_run(other), kConflict, anchors[0] + ": differs from the source");
   EXPECT_EQ(versions(other), Numbers());
 }
 
-TEST_F(MirrorTest, WhatWasLeftHalfDoneIsChecked) {
+TEST_F(MirrorTest, UnfinishedWorkIsChecked) {
   publish(3);
   ASSERT_TRUE(status_of_run(other).ok());
   publish(2);
@@ -289,7 +289,7 @@ TEST_F(MirrorTest, RepairCopiesAgainWhatIsDamaged) {
   EXPECT_EQ(mirror.repair().status().code(), Code::kNotFound);
 }
 
-TEST_F(MirrorTest, RepairMendsRecordsOfMergedDeltasAndAnchors) {
+TEST_F(MirrorTest, RepairRestoresRecordsOfMergedDeltasAndAnchors) {
   publish(4);
   source.add_anchor(2);
   source.add_merged(0, 3);
@@ -310,7 +310,7 @@ TEST_F(MirrorTest, RepairMendsRecordsOfMergedDeltasAndAnchors) {
   EXPECT_EQ(mirror.repair().status().code(), Code::kCorruption);
 }
 
-TEST_F(MirrorTest, RepairBringsBackRecordsThatAreDamagedOrGone) {
+TEST_F(MirrorTest, RepairRestoresDamagedOrMissingRecords) {
   publish(6);
   ASSERT_TRUE(status_of_run(other, all).ok());
   const auto whole = chain_objects(*other);
@@ -359,7 +359,7 @@ TEST_F(MirrorTest, RetentionOfItsOwn) {
   EXPECT_TRUE(pulls(other, 7));
 }
 
-TEST_F(MirrorTest, GoesOnBehindWhatTheSourceRemoved) {
+TEST_F(MirrorTest, ContinuesAfterVersionsThatTheSourceRemoved) {
   publish(3);
   ASSERT_TRUE(status_of_run(other).ok());
   publish(6);
@@ -466,7 +466,7 @@ TEST_F(MirrorTest, ItIsSeenInTheSource) {
   EXPECT_TRUE(objects_of(*other, kReplicaPrefix).empty());
 }
 
-TEST_F(MirrorTest, AStrangersSchemaNameIsNotWritten) {
+TEST_F(MirrorTest, ForeignSchemaNameIsNotWritten) {
   publish(1);
   source.tamper = [](Manifest* manifest) { manifest->schema.name = "run.json"; };
   model.step();

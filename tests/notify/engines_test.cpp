@@ -91,7 +91,7 @@ TEST(Sglang, SendsTheKeyWithEveryCall) {
   }
 }
 
-TEST(Sglang, WhatItsAnswersMean) {
+TEST(Sglang, MapsAnswersToErrors) {
   const Json old = steps(label("11"));
   const Json refusal = {{"success", false}, {"message", "shape of lm_head"}};
   std::vector<ReloadCase> cases = {
@@ -175,7 +175,7 @@ TEST(Vllm, WithoutDevelopmentModeItSaysSo) {
   EXPECT_EQ(result.weights, Weights::kOld);
 }
 
-TEST(Vllm, WhatItsAnswersMean) {
+TEST(Vllm, MapsAnswersToErrors) {
   std::vector<ReloadCase> cases = {
       {.about = "an older server lacks what is not needed",
        .answers = {{"POST /reset_encoder_cache", steps(step(404))},
@@ -206,7 +206,7 @@ TEST(Vllm, WhatItsAnswersMean) {
   check_reloads("vllm", vllm_script(), cases);
 }
 
-TEST(Engines, APauseThatIsNotAnsweredInTheirWayIsAFailure) {
+TEST(Engines, UnexpectedAnswerToPauseIsAFailure) {
   struct Case {
     const char *kind, *pause, *resume;
   };
@@ -251,7 +251,7 @@ TEST(Exec, AFailureIsNotRepeated) {
   EXPECT_EQ(testing::read_file(out), "x\nx\n");
 }
 
-TEST(Exec, WhatIsKilledIsUnknown) {
+TEST(Exec, KilledCommandHasUnknownStatus) {
   ReloadResult result = run("sleep 1000", quick(0, 0.1));
   EXPECT_FAILS(result.status, kUnavailable, "did not end in 0.1 s");
   EXPECT_EQ(result.weights, Weights::kUnknown);

@@ -66,7 +66,7 @@ TEST(Http, EndsOnRequestBetweenAttempts) {
   EXPECT_EQ(num_calls(server), 1U);
 }
 
-TEST(Http, ALastWordIsSaidAfterTheRequestToStop) {
+TEST(Http, LastHeartbeatIsSentAfterTheRequestToStop) {
   HttpScript server(
       Json{{"POST /x", steps(step(503), step(200))}, {"POST /y", steps(does("hang"))}});
   EngineOptions options = quick(1, 600);
@@ -93,7 +93,7 @@ TEST(Http, AKeyThatTheServerEchoesIsHidden) {
   }
 }
 
-TEST(Http, AServerThatIsNotThereIsUnavailable) {
+TEST(Http, MissingServerIsUnavailable) {
   HttpScript server;
   server.stop();
   EXPECT_FAILS(EngineClient(server.url(), quick(1)).get("/x"), kUnavailable, "GET /x");

@@ -172,7 +172,7 @@ TEST(Notifier, AReloadThatHangsIsResumedAndUnknown) {
   EXPECT_EQ(outcome.serving(), std::nullopt);
 }
 
-TEST(Notifier, AnEngineThatDiesAfterThePauseIsReportedAndTheOthersGoOn) {
+TEST(Notifier, EngineDeathAfterPauseIsReportedOthersContinue) {
   for (const char* kind : {"sglang", "vllm"}) {
     const std::string pause =
         kind == std::string("sglang") ? "POST /pause_generation" : "POST /pause";
@@ -193,7 +193,7 @@ TEST(Notifier, AnEngineThatDiesAfterThePauseIsReportedAndTheOthersGoOn) {
   }
 }
 
-TEST(Notifier, AResetAndA500OnTheWayAreOvercome) {
+TEST(Notifier, RetriesAfterResetAndStatus500) {
   HttpScript server(script_of(
       "sglang", {{"POST /pause_generation", steps(does("reset"), step(200))},
                  {"POST /update_weights_from_disk", steps(step(500), does("close"), step(200))},

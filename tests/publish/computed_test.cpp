@@ -75,7 +75,7 @@ TEST_F(ComputedTest, VersionsAreThoseOfBytesThatAreThere) {
   }
 }
 
-TEST_F(ComputedTest, WhatMakingFailsWithCommitsNothing) {
+TEST_F(ComputedTest, FailureOfTheComputationCommitsNothing) {
   Publisher publisher = Publisher::open(store_).value();
   for (uint64_t version = 0; version < 2; ++version) {  // a whole one, and a delta
     failure_ = invalid_argument("tensor \"embed\": holds NaN");
@@ -88,7 +88,7 @@ TEST_F(ComputedTest, WhatMakingFailsWithCommitsNothing) {
   }
 }
 
-TEST_F(ComputedTest, WhatIsNotOfTheSaidFormIsRefused) {
+TEST_F(ComputedTest, WrongDtypeOrShapeIsRefused) {
   Publisher publisher = Publisher::open(store_).value();
   std::vector<PublishTensor> tensors = made();
   tensors[1].view.shape = {32, 6};
@@ -97,7 +97,7 @@ TEST_F(ComputedTest, WhatIsNotOfTheSaidFormIsRefused) {
   tensors = made();
   tensors[1].view.bytes = model_.tensors[1].bytes;
   EXPECT_FAILS(publisher.publish(tensors), kInvalidArgument,
-               "tensor \"scales\": is made as it is published, and has bytes too");
+               "tensor \"scales\": is computed during the publish, but bytes are given too");
   EXPECT_TRUE(publisher.publish(made()).ok());
 }
 

@@ -53,7 +53,7 @@ TEST_F(FolderWatchTest, IncompleteOnesWait) {
   EXPECT_EQ(ready(&watch), (Names{"step-1"}));
 }
 
-TEST_F(FolderWatchTest, SkippedOnesAreToldOnceWithAReason) {
+TEST_F(FolderWatchTest, SkippedCheckpointsAreReportedOnceWithAReason) {
   const auto skipped = [](FolderWatch* watch) {
     std::map<std::string, std::string> reasons;
     for (const auto& [path, reason] : watch->newly_skipped()) {

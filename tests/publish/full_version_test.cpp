@@ -154,7 +154,7 @@ TEST_F(FullVersionTest, OddNamesOfWeightsAreLaidOutAnew) {
   }
 }
 
-TEST_F(FullVersionTest, GivenUpItTakesBackWhatItHadPut) {
+TEST_F(FullVersionTest, AbandonedPublishRemovesWhatItPut) {
   MemoryStore store;
   {
     FullUpload upload(store, "full/x/", lay_out_checkpoint({whole(tensors[0])}).value(), {}, {});

@@ -359,7 +359,7 @@ TEST(FetchedPieces, EachIsFetchedOnceForReadersInTurn) {
   }
 }
 
-TEST(FetchedPieces, WhoReadsAgainSeesWhatIsThereThen) {
+TEST(FetchedPieces, SecondReadSeesTheNewState) {
   FetchedPieces pieces;
   Source source(&pieces, kPiece / 2);
   ASSERT_TRUE(source.reads_right(0, kPiece / 2));

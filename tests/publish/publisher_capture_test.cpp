@@ -79,7 +79,7 @@ TEST_F(PublisherCaptureTest, TensorsThatComeGoOrChangeTheirForm) {
   step(&publisher);
 }
 
-TEST_F(PublisherCaptureTest, WhatNeedsTheTensorsToTheEndIsDoneAtOnce) {
+TEST_F(PublisherCaptureTest, WholeVersionsArePublishedBeforeCaptureReturns) {
   Publisher publisher = open({.anchors = Anchors{.every = 2}});
   for (int i = 0; i < 6; ++i) {
     capture_and_spoil(&publisher);
@@ -119,7 +119,7 @@ TEST_F(PublisherCaptureTest, ACaptureThatIsNeverFinishedLeavesNothing) {
   EXPECT_TRUE(objects_of(*store, "parts/").empty());
 }
 
-TEST_F(PublisherCaptureTest, AfterAFailureTheNextCarriesEverything) {
+TEST_F(PublisherCaptureTest, NextVersionHasEverythingAfterAFailure) {
   Publisher publisher = seeded();
   model.step();
   store->before_put = [](std::string_view name) {

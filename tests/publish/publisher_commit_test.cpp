@@ -175,7 +175,7 @@ TEST(PublisherCommit, OnlyASoundRecordOfAnotherProvesAConflict) {
 }
 
 // The number is free again after retention: the record goes, its parts wait for gc.
-TEST(PublisherCommit, WhatComesTooLateLeavesNoRecord) {
+TEST(PublisherCommit, LateCommitLeavesNoRecord) {
   World world;
   Publisher sleeper = world.open(), other = world.open(world.memory);
   ASSERT_TRUE(sleeper.publish(world.model.views()).ok());
@@ -192,7 +192,8 @@ TEST(PublisherCommit, WhatComesTooLateLeavesNoRecord) {
     }
     return world.memory->remove(manifest_name(1));
   };
-  EXPECT_FAILS(sleeper.publish(world.model.views()), kConflict, "too late", "version 3");
+  EXPECT_FAILS(sleeper.publish(world.model.views()), kConflict, "can no longer be committed",
+               "version 3");
   EXPECT_FALSE(world.memory->stat(manifest_name(1)).ok());
   EXPECT_EQ(head_of(world.memory), 3);
 }
@@ -250,7 +251,7 @@ TEST_P(PublisherConflictTest, TheNextPublishCarriesEverything) {
   EXPECT_FALSE(a.publish(model.views())->committed);
 }
 
-TEST_P(PublisherConflictTest, AlsoWhenTheCommitItselfComesTooLate) {
+TEST_P(PublisherConflictTest, LateCommitIsRefusedToo) {
   Publisher a = open("a");
   publishes(&a, 0, true);
   Publisher b = open("b");

@@ -139,7 +139,7 @@ TEST_F(RanksTest, TogetherTheyPublishWhatOneWould) {
   EXPECT_TRUE(holds(store, 4, model));
 }
 
-TEST_F(RanksTest, ASeedOfOneProcessIsGoneOnWithBoxes) {
+TEST_F(RanksTest, SeedOfOneProcessContinuesWithBoxes) {
   auto alone = Publisher::open(store);
   ASSERT_TRUE(alone->publish(model.views()).ok());
   model.step();
@@ -152,7 +152,7 @@ TEST_F(RanksTest, ASeedOfOneProcessIsGoneOnWithBoxes) {
 }
 
 // Ranks of an older release: digests of boxes without sums.
-TEST_F(RanksTest, AChainWithoutSumsIsGoneOnWithThem) {
+TEST_F(RanksTest, ChainWithoutSumsContinuesWithSums) {
   expect_version(0, publish(), true);
   model.step();
   expect_version(1, publish());
@@ -302,7 +302,7 @@ TEST_F(RanksTest, ARankThatFailsIsNamedAtOnce) {
   expect_version(1, publish());
 }
 
-TEST_F(RanksTest, ACommitThatFailsIsHeardByAll) {
+TEST_F(RanksTest, FailedCommitIsReportedToAllRanks) {
   publish();
   model.step();
   options.hook_before_commit.command = "exit 1";
@@ -410,7 +410,7 @@ TEST_F(RanksTest, AnotherRunOrAnotherVersionIsRefused) {
   publishers[2].emplace(Publisher::open(store, own).value());
   ASSERT_TRUE(store->remove(manifest_name(1)).ok());
   expect_all_fail(publish(), Code::kBaseMismatch, "rank 2 is at version 1",
-                  "rank 0 publishes upon version 0");
+                  "rank 0 publishes on top of version 0");
   EXPECT_EQ(head_of(store), 0);
 }
 
@@ -441,7 +441,7 @@ TEST_F(RanksTest, OnlyRankZeroNeedsTheKeyAndBoxesAreChecked) {
   EXPECT_TRUE(Chain::open(store, {.trust = folder.path() / "key.pub"})->version(1).ok());
 }
 
-TEST_F(RanksTest, TensorsThatCannotBePublishedAreHeardOfByAll) {
+TEST_F(RanksTest, UnpublishableTensorsFailOnAllRanks) {
   publish();
   for (const unsigned bad : {0U, 2U}) {
     model.step();
@@ -455,7 +455,7 @@ TEST_F(RanksTest, TensorsThatCannotBePublishedAreHeardOfByAll) {
   expect_version(1, publish());
 }
 
-TEST_F(RanksTest, AfterAConflictTheyGoOnFromTheOthersVersion) {
+TEST_F(RanksTest, ContinuesFromTheOtherVersionAfterAConflict) {
   expect_version(0, publish(), true);
   auto other = Publisher::open(store, {.limits = {.threads = 1}});
   model.step();

@@ -66,7 +66,7 @@ TEST_P(SnapshotTest, FollowsTheChainWithoutFetchingWhatItPublished) {
   }
 }
 
-TEST_P(SnapshotTest, ARestartedTrainerGoesOnFromIt) {
+TEST_P(SnapshotTest, RestartedTrainerContinuesFromIt) {
   {
     auto publisher = open();
     publish(&*publisher);
@@ -122,7 +122,7 @@ TEST_P(SnapshotTest, MissingOrStaleItIsMadeFromTheChain) {
   EXPECT_TRUE(holds(store, 3, model));
 }
 
-TEST_P(SnapshotTest, DamagedItIsMadeAnew) {
+TEST_P(SnapshotTest, DamagedOneIsRebuilt) {
   {
     auto publisher = open();
     publish(&*publisher);
@@ -286,7 +286,7 @@ TEST_P(OverwriteTest, TensorsThatChangeBeforeTheyAreCopied) {
   EXPECT_TRUE(report.committed);
   EXPECT_EQ(report.version, 2);
   ASSERT_EQ(report.warnings.size(), 1);
-  EXPECT_TRUE(contains(report.warnings[0], "made anew"));
+  EXPECT_TRUE(contains(report.warnings[0], "rebuilt"));
   EXPECT_TRUE(holds(store, 2, model));
   expect_snapshot(2);
 }

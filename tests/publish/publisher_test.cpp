@@ -159,7 +159,7 @@ TEST_F(PublisherTest, FullModeStoresEveryVersionWhole) {
   EXPECT_TRUE(holds(store, 2, model));
 }
 
-TEST_F(PublisherTest, AnotherProcessGoesOnFromTheChain) {
+TEST_F(PublisherTest, AnotherProcessContinuesFromTheChain) {
   {
     Publisher publisher = seeded();
     step(&publisher);
@@ -282,7 +282,7 @@ TEST_F(PublisherTest, AnyFailedPutLeavesTheChainAsItWasAndTheNextPublishCarriesE
   }
 }
 
-TEST_F(PublisherTest, ACommitWhoseAnswerWasLostIsFound) {
+TEST_F(PublisherTest, CommitWithLostAnswerIsFound) {
   Publisher publisher = seeded();
   model.step();
   store->after_put = [](std::string_view name) {
@@ -295,7 +295,7 @@ TEST_F(PublisherTest, ACommitWhoseAnswerWasLostIsFound) {
   EXPECT_TRUE(holds(store, 1 + 1, model));
 }
 
-TEST_F(PublisherTest, ACommitThatMayYetAppearIsLookedForNextTime) {
+TEST_F(PublisherTest, UnknownCommitIsCheckedByTheNextPublish) {
   for (const bool appears : {false, true}) {
     store = std::make_shared<HookedStore>();
     Publisher publisher = seeded();
@@ -463,7 +463,7 @@ TEST_F(PublisherTest, AHookIsEndedOnRequestAndNothingIsCommitted) {
 }
 
 // As some trainers have it: how a child ended is then not to be had from the kernel.
-TEST_F(PublisherTest, AHookIsHeardWhereSigchldIsIgnored) {
+TEST_F(PublisherTest, HookStatusIsReadWhenSigchldIsIgnored) {
   const auto before = ::signal(SIGCHLD, SIG_IGN);
   PublishOptions options{.hook_before_commit = {.command = "exit 3"}};
   EXPECT_FAILS(open(options).publish(model.views()), kCancelled,

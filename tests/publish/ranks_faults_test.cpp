@@ -277,7 +277,7 @@ void RanksUnderFaults::check(unsigned rank, size_t at, Fault fault) {
   expect_next(versions.back());
 }
 
-TEST_P(RanksUnderFaults, NoVersionIsMixedNobodyIsMisledAndAllGoOn) {
+TEST_P(RanksUnderFaults, VersionsAreNeverMixedAndAllRanksContinue) {
   std::vector<size_t> num_calls;
   {
     const Model model = prepare();

@@ -50,7 +50,7 @@ TEST(RankMessages, RoundTrip) {
   }
 }
 
-TEST(RankMessages, AReportThatCannotBeIsRefused) {
+TEST(RankMessages, ImpossibleReportIsRefused) {
   struct Defect {
     const char* name;
     std::function<void(RankReport*)> make;
@@ -105,7 +105,7 @@ std::vector<std::pair<Bodies, bool>> exchange(const std::vector<Said>& said,
   return all;
 }
 
-TEST(RankExchanges, EveryRankHearsAll) {
+TEST(RankExchanges, EveryRankReceivesAllMessages) {
   for (const auto& [bodies, known] : exchange({{"begin", std::string("a\nb")},
                                                {"begin", std::string()},
                                                {"begin", std::string("c")}})) {
@@ -114,7 +114,7 @@ TEST(RankExchanges, EveryRankHearsAll) {
   }
 }
 
-TEST(RankExchanges, AFailureIsThatOfAllWithItsCode) {
+TEST(RankExchanges, FailureOfOneFailsAllWithItsCode) {
   const auto heard = exchange({{"begin", std::string("a")},
                                {"begin", io_error("disk full")},
                                {"begin", conflict("was first")}});
@@ -124,7 +124,7 @@ TEST(RankExchanges, AFailureIsThatOfAllWithItsCode) {
   for (const auto& [bodies, known] : heard) EXPECT_TRUE(known);
 }
 
-TEST(RankExchanges, RanksThatAreElsewhereAreNamed) {
+TEST(RankExchanges, RanksAtAnotherVersionAreNamed) {
   for (const auto& [bodies, known] : exchange({{"begin", std::string("a")},
                                                {"begin", std::string("b")},
                                                {"delta", std::string("c")}})) {
@@ -139,7 +139,7 @@ TEST(RankExchanges, RanksThatAreElsewhereAreNamed) {
   }
 }
 
-TEST(RankExchanges, WhatIsNoMessageIsRefused) {
+TEST(RankExchanges, MalformedMessageIsRefused) {
   const auto said = [](std::vector<std::string> texts) {
     const Ranks ranks{0, 2, [texts](std::string_view) -> Bodies { return texts; }};
     return RankExchange(ranks, {}).exchange("begin", std::string()).status();
@@ -148,7 +148,7 @@ TEST(RankExchanges, WhatIsNoMessageIsRefused) {
   EXPECT_FAILS(said({"x"}), kInternal, "1 messages of 2 ranks");
 }
 
-TEST(RankBoxes, ASealIsOfWhatWasPut) {
+TEST(RankBoxes, SealCoversWhatWasPut) {
   std::vector<uint8_t> first(kBoxesBlockBytes + 100, 1), second(kBoxesBlockBytes - 7, 2);
   const auto piece = [](std::string name, Bytes bytes) {
     return PieceRecord{std::move(name),

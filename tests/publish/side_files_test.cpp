@@ -130,14 +130,14 @@ TEST_F(SideFilesTest, ATrainersFilesFollowTheSameRules) {
   EXPECT_TRUE(objects("").empty());
 }
 
-TEST_F(SideFilesTest, WhatDoesNotTravelIsSaidOnce) {
+TEST_F(SideFilesTest, UnpublishedFilesAreReportedOnce) {
   write();
   fs::create_directories(ckpt() / "logs");
   for (const char* name : {".hidden", "optimizer.pt"}) folder.put(std::string("ckpt/") + name, "x");
   auto publisher = must(Publisher::open(store));
   EXPECT_EQ(publisher.publish_checkpoint(ckpt())->note,
             "left out: .hidden, logs/, optimizer.pt: folders, hidden files and weights in other "
-            "formats do not travel");
+            "formats are not published");
   folder.put("ckpt/config.json", "2");
   EXPECT_EQ(publisher.publish_checkpoint(ckpt())->note, "");
   EXPECT_EQ(publisher.publish_checkpoint(ckpt())->note, "");
@@ -257,7 +257,7 @@ TEST_F(SideFilesTest, FilesOfOthersAreLeftAlone) {
   EXPECT_EQ(beside(local("local")), expected);
 }
 
-TEST_F(SideFilesTest, WhatIsInTheWayIsPutAside) {
+TEST_F(SideFilesTest, ConflictingFilesAreSetAside) {
   publish();
   ASSERT_TRUE(pull("local").ok());
   folder.put("local/notes.txt", "mine");
@@ -278,7 +278,7 @@ TEST_F(SideFilesTest, WhatIsInTheWayIsPutAside) {
   EXPECT_EQ(read_file(local("local") / ".deltawire/aside/2/notes.txt"), "edited");
 }
 
-TEST_F(SideFilesTest, EditsAreMendedAtTheSameVersion) {
+TEST_F(SideFilesTest, EditsAreRepairedAtTheSameVersion) {
   publish();
   for (const bool apart : {false, true}) {
     const std::string name = apart ? "cow" : "place";

@@ -115,7 +115,7 @@ TEST_F(HeartbeatWriterTest, ANameIsFreeWhenItsReplicaHasBeenSilent) {
 }
 
 // One that was taken for dead comes back.
-TEST_F(HeartbeatWriterTest, WhoLosesHisNameMovesAside) {
+TEST_F(HeartbeatWriterTest, ReplicaThatLosesItsNameIsRenamed) {
   HeartbeatWriter slow(store, "rollout", "id-a"), heir(store, "rollout", "id-b");
   ASSERT_TRUE(slow.write(fetching(5), now).ok());
   ASSERT_TRUE(heir.write(fetching(6), now + kSilentSeconds + 1).ok());
@@ -126,14 +126,14 @@ TEST_F(HeartbeatWriterTest, WhoLosesHisNameMovesAside) {
   EXPECT_EQ(read_heartbeat(*store, "rollout")->id, "id-b");
 }
 
-TEST_F(HeartbeatWriterTest, WhatCannotBeReadIsReplaced) {
+TEST_F(HeartbeatWriterTest, UnreadableRecordIsReplaced) {
   ASSERT_TRUE(store->put(heartbeat_object("rollout"), MemoryBody("{}")).ok());
   HeartbeatWriter writer(store, "rollout", "id-a");
   ASSERT_TRUE(writer.write(fetching(5), now).ok());
   EXPECT_EQ(read_heartbeat(*store, "rollout")->lease->to, 5U);
 }
 
-TEST(ReplicaBeat, AFailureIsToldUntilAPullWorksAgain) {
+TEST(ReplicaBeat, FailureIsReportedUntilAPullSucceeds) {
   const Identity held{std::string(32, 'a'), 1, std::string(64, '1')};
   const auto store = std::make_shared<MemoryStore>();
   {

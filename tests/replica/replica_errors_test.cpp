@@ -80,7 +80,7 @@ class ReplicaErrorsTest : public ::testing::Test {
 
 // ---- the local files
 
-TEST_F(ReplicaErrorsTest, ADamagedStateIsFoundOutAgainFromTheFiles) {
+TEST_F(ReplicaErrorsTest, DamagedStateIsRecoveredFromTheFiles) {
   publish(3);
   const fs::path state = local() / ".deltawire/state.json";
   for (const char* damage : {"", "{", "{\"format\": \"replica/1\"}", "garbage"}) {
@@ -119,7 +119,7 @@ TEST_F(ReplicaErrorsTest, ADamagedStateOfDamagedFilesIsRepairedFromAWholeVersion
   expect_held(2);
 }
 
-TEST_F(ReplicaErrorsTest, ADamagedStateOfVersionsSideBySideIsFoundOutAgain) {
+TEST_F(ReplicaErrorsTest, DamagedCopyOnWriteStateIsRecovered) {
   publish(3);
   ReplicaOptions how = options();
   how.copy_on_write = CopyOnWrite{};
@@ -191,7 +191,7 @@ TEST_F(ReplicaErrorsTest, SilentDamageOfAPatchedTensorIsFoundAnyway) {
   expect_held(1);
 }
 
-TEST_F(ReplicaErrorsTest, AFileThatIsMissingCutShortOrAnotherIsRepaired) {
+TEST_F(ReplicaErrorsTest, MissingTruncatedOrReplacedFileIsRepaired) {
   publish(1);
   const auto missing = [&] { fs::remove(weights()); };
   const auto cut_short = [&] { fs::resize_file(weights(), fs::file_size(weights()) - 10); };
@@ -314,7 +314,7 @@ TEST_F(ReplicaErrorsTest, PartsThatAreCutShortFlippedOrMissing) {
 }
 
 // Where another path leads to the version, it is taken; the bad part is still named.
-TEST_F(ReplicaErrorsTest, BadPartsAreGoneAroundByAMergedDeltaOrAnAnchor) {
+TEST_F(ReplicaErrorsTest, MergedDeltaOrAnchorReplacesBadParts) {
   publish(3);
   chain_.add_merged(1, 3);
   const PartRef part = chain_.records[3].manifest.parts[0];

@@ -148,7 +148,7 @@ TYPED_TEST(ReplicaForwardTest, AVersionsNumberTakesItBack) {
   this->expect(3);
 }
 
-TYPED_TEST(ReplicaForwardTest, NeitherADamagedReplicaIsTakenBack) {
+TYPED_TEST(ReplicaForwardTest, DamagedReplicaIsNotRolledBack) {
   this->publish(5);
   ASSERT_TRUE(this->replica_.pull().ok());
   this->lose_after(2);
@@ -187,7 +187,7 @@ TYPED_TEST(ReplicaForwardTest, AStoreThatIsEmptySuddenly) {
   this->expect(2);
 }
 
-TYPED_TEST(ReplicaForwardTest, AnotherHistoryIsNotGoneOverTo) {
+TYPED_TEST(ReplicaForwardTest, DoesNotSwitchToAnotherHistory) {
   this->publish(4);
   ASSERT_TRUE(this->replica_.pull().ok());
   const auto held = this->states_[4];

@@ -187,13 +187,13 @@ TEST_P(ReplicaSettleTest, AFolderThatIsRemovedAfterPrepareOrCommit) {
   expect_head(local());
 }
 
-TEST_P(ReplicaSettleTest, AStateThatIsGoneIsFoundOutFromTheFiles) {
+TEST_P(ReplicaSettleTest, MissingStateIsRecoveredFromTheFiles) {
   ASSERT_TRUE(open(local())->pull().ok());
   fs::remove(local() / ".deltawire/state.json");
   const auto report = must(open(local())->pull());
   EXPECT_FALSE(report.changed);
   EXPECT_TRUE(report.repaired);
-  EXPECT_TRUE(contains(report.repair_reason, "is not there"));
+  EXPECT_TRUE(contains(report.repair_reason, "is missing"));
   expect_head(local());
 }
 
@@ -216,7 +216,7 @@ class CurrentLinkTest : public ReplicaSettleTest {
 
 INSTANTIATE_TEST_SUITE_P(Steps, CurrentLinkTest, ::testing::Values(Step::kSwitch), name_of);
 
-TEST_P(CurrentLinkTest, ALinkThatWasMovedOrRemovedIsMended) {
+TEST_P(CurrentLinkTest, MovedOrRemovedLinkIsRestored) {
   for (const std::string target : {"", "v0000000000", "nowhere"}) {
     fs::remove(link());
     if (!target.empty()) fs::create_symlink(target, link());
@@ -237,7 +237,7 @@ TEST_P(CurrentLinkTest, ALinkThatWasMovedOrRemovedIsMended) {
   }
 }
 
-TEST_P(CurrentLinkTest, ANewVersionMendsItToo) {
+TEST_P(CurrentLinkTest, NewVersionRepairsIt) {
   fs::remove(link());
   change(&tensors_[0], 0.1, 20);
   chain_.publish_delta(tensors_);
@@ -252,7 +252,7 @@ TEST_P(CurrentLinkTest, AFolderInItsPlaceIsLeftAlone) {
   EXPECT_TRUE(fs::exists(link() / "kept"));
 }
 
-TEST_P(CurrentLinkTest, AStateThatIsGoneTogetherWithTheLink) {
+TEST_P(CurrentLinkTest, MissingStateAndLink) {
   fs::remove(link());
   fs::remove(local() / ".deltawire/state.json");
   must(open(local())->pull());
@@ -382,7 +382,7 @@ class MemoryStateTest : public ::testing::Test {
   }
 };
 
-TEST_F(MemoryStateTest, ADamagedPartIsGoneAround) {
+TEST_F(MemoryStateTest, DamagedPartIsSkipped) {
   expect_version_2(fetch());
   std::string bytes = store->get(next_part(), UINT64_MAX).value();
   bytes[bytes.size() / 2] ^= 1;
@@ -390,12 +390,12 @@ TEST_F(MemoryStateTest, ADamagedPartIsGoneAround) {
   expect_version_2(fetch());
 }
 
-TEST_F(MemoryStateTest, APartThatIsGoneIsGoneAround) {
+TEST_F(MemoryStateTest, MissingPartIsSkipped) {
   ASSERT_TRUE(store->remove(next_part()).ok());
   expect_version_2(fetch());
 }
 
-TEST_F(MemoryStateTest, WhereNoWayIsLeftTheFirstBadPartIsNamed) {
+TEST_F(MemoryStateTest, NamesTheFirstBadPartWhenNoPathIsLeft) {
   const std::string first = next_part(), second = next_part({first});
   ASSERT_NE(first, second);
   ASSERT_TRUE(store->remove(first).ok());

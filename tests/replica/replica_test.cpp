@@ -231,7 +231,7 @@ TEST_P(ReplicaTest, TensorsComeGoAndChangeTheirForm) {
   EXPECT_TRUE(is_identical(local("behind"), chain_.checkpoint(3)));
 }
 
-TEST_P(ReplicaTest, AFullVersionReplacesFilesAndRemovesThoseThatHaveGone) {
+TEST_P(ReplicaTest, FullVersionReplacesAndRemovesFiles) {
   publish(0, 3);
   ASSERT_TRUE(pull().ok());
   std::ofstream(local() / "mine.txt") << "not the store's";

@@ -127,7 +127,7 @@ TEST_F(TensorReplicaBoxesTest, PrepareWritesNothing) {
   }
 }
 
-TEST_F(TensorReplicaBoxesTest, WrongBytesInABoxAreFoundAndLoadedAnew) {
+TEST_F(TensorReplicaBoxesTest, WrongBytesInABoxAreFoundAndReloaded) {
   BoxMemory memory(model_, columns(1, 2));
   auto replica = open_boxes(&memory);
   ASSERT_TRUE(replica->pull().ok());
@@ -175,7 +175,7 @@ TEST_F(TensorReplicaBoxesTest, BoxesThatAreAllOfTheirTensorsAreRecognised) {
   EXPECT_TRUE(part.is(model_));
 }
 
-TEST_F(TensorReplicaBoxesTest, ATensorOfWhichNothingIsHeldIsLeftAlone) {
+TEST_F(TensorReplicaBoxesTest, TensorNotHeldIsLeftAlone) {
   const Cut cut = [](const TestTensor& tensor) -> std::vector<Box> {
     if (tensor.name == "layer.0.up") return {{{64, 0}, {0, 100}}};
     if (tensor.name == "norm") return {{{0}, {0}}};
@@ -192,7 +192,7 @@ TEST_F(TensorReplicaBoxesTest, ATensorOfWhichNothingIsHeldIsLeftAlone) {
   }
 }
 
-TEST_F(TensorReplicaBoxesTest, GoesAroundABadPartAndLoadsNewerTensors) {
+TEST_F(TensorReplicaBoxesTest, SkipsABadPartAndLoadsNewerTensors) {
   restart_with_anchors();
   BoxMemory memory(model_, columns(0, 2));
   auto replica = open_boxes(&memory);
@@ -213,7 +213,7 @@ TEST_F(TensorReplicaBoxesTest, GoesAroundABadPartAndLoadsNewerTensors) {
   EXPECT_TRUE(newer.is(model_));
 }
 
-TEST_F(TensorReplicaBoxesTest, BoxesThatMakeNoSenseAreRefusedAtOnce) {
+TEST_F(TensorReplicaBoxesTest, InvalidBoxesAreRefusedAtOnce) {
   const auto refused = [&](const std::function<void(LiveTensor*, LiveTensor*)>& change,
                            const std::string& message) {
     BoxMemory memory(model_, quarters);
@@ -227,7 +227,7 @@ TEST_F(TensorReplicaBoxesTest, BoxesThatMakeNoSenseAreRefusedAtOnce) {
   refused([](LiveTensor* a, LiveTensor*) { a->shape[0] = 300; }, "given as BF16");
 }
 
-TEST_F(TensorReplicaBoxesTest, WithLittleMemoryWhatWaitsIsInFiles) {
+TEST_F(TensorReplicaBoxesTest, PendingChangesGoToFilesWithLittleMemory) {
   TensorReplicaOptions how = options();
   how.limits.memory_bytes = 4096;
   BoxMemory memory(model_, columns(1, 3));

@@ -50,7 +50,7 @@ TEST_F(TensorReplicaTest, SeveralVersionsBehindAreAppliedOnce) {
   EXPECT_TRUE(memory.is(model_));
 }
 
-TEST_F(TensorReplicaTest, WhatIsThereIsRecognised) {
+TEST_F(TensorReplicaTest, ExistingWeightsAreRecognised) {
   for (int i = 0; i < 3; ++i) step();
   Memory memory(model_);
   memory.become(states_[1]);
@@ -86,7 +86,7 @@ TEST_F(TensorReplicaTest, PrepareWritesNothing) {
   EXPECT_EQ(replica.version(), 1);
 }
 
-TEST_F(TensorReplicaTest, WrongBytesAreFoundAndLoadedAnew) {
+TEST_F(TensorReplicaTest, WrongBytesAreFoundAndReloaded) {
   auto [memory, replica] = pulled();
   step();
   memory.bytes(0)[5] ^= 4;
@@ -140,7 +140,7 @@ TEST_F(TensorReplicaTest, ATamperedPartChangesNothing) {
   EXPECT_EQ(replica.version(), 0);
 }
 
-TEST_F(TensorReplicaTest, ADownloadThatFailsChangesNothingAndIsMadeUpForLater) {
+TEST_F(TensorReplicaTest, FailedDownloadChangesNothingAndIsRepeatedLater) {
   auto [memory, replica] = pulled();
   step();
   const std::string part = last_part();
@@ -153,7 +153,7 @@ TEST_F(TensorReplicaTest, ADownloadThatFailsChangesNothingAndIsMadeUpForLater) {
   EXPECT_TRUE(memory.is(states_[1]));
 }
 
-TEST_F(TensorReplicaTest, GoesAroundADamagedOrMissingPart) {
+TEST_F(TensorReplicaTest, SkipsADamagedOrMissingPart) {
   for (const bool missing : {false, true}) {
     restart_with_anchors();
     auto [memory, replica] = pulled();
@@ -183,7 +183,7 @@ TEST_F(TensorReplicaTest, GoesAroundADamagedOrMissingPart) {
   }
 }
 
-TEST_F(TensorReplicaTest, FromNothingGoesAroundADamagedWholeVersion) {
+TEST_F(TensorReplicaTest, FreshReplicaSkipsADamagedWholeVersion) {
   restart_with_anchors();
   step();
   step();
@@ -204,7 +204,7 @@ TEST_F(TensorReplicaTest, FromNothingGoesAroundADamagedWholeVersion) {
 }
 
 // What is held is of use whatever is wrong in the store.
-TEST_F(TensorReplicaTest, GoesAroundADamagedWholeVersionFromWhatIsHeld) {
+TEST_F(TensorReplicaTest, SkipsADamagedWholeVersionWhenHoldingOne) {
   auto [memory, replica] = pulled();
   // An anchor comes when the deltas together are larger: then it is the cheapest path.
   const size_t num_before = objects_of(*store_, "full/").size();
@@ -329,7 +329,7 @@ TEST_F(TensorReplicaTest, TensorsThatAreNotTheVersionsAreNamed) {
       "tensor \"more\": was given");
 }
 
-TEST_F(TensorReplicaTest, TensorsThatMakeNoSenseAreRefusedAtOnce) {
+TEST_F(TensorReplicaTest, InvalidTensorsAreRefusedAtOnce) {
   Memory memory(model_);
   memory.tensors[0].bytes = memory.tensors[0].bytes.first(10);
   EXPECT_FAILS(open(&memory), kInvalidArgument, "\"embed\"");

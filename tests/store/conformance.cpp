@@ -5,6 +5,7 @@
 
 #include <ctime>
 
+#include "store/probe.h"
 #include "test_files.h"
 
 namespace deltawire::testing {
@@ -121,7 +122,7 @@ TEST_P(StoreConformance, SaysWhatItCanDo) {
   EXPECT_FALSE(store().url().empty());
 }
 
-TEST_P(StoreConformance, RefusesNamesThatAreNone) {
+TEST_P(StoreConformance, RefusesInvalidNames) {
   const std::string long_name(513, 'a'), long_component = "a/" + std::string(256, 'b');
   std::string zero = "zero";
   zero.push_back('\0');
@@ -266,7 +267,7 @@ TEST_P(StoreConformance, OneOfRacingThreadsWins) {
   }
 }
 
-TEST_P(StoreConformance, WhatIsNotThereIsNotFound) {
+TEST_P(StoreConformance, MissingObjectIsNotFound) {
   ASSERT_TRUE(put("there/is", "x").ok());
   uint8_t byte;
   BytesSink sink(1);
@@ -458,5 +459,17 @@ TEST_P(StoreConformance, WritersAndRemoversOfOneFolder) {
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreConformance);
+
+// What `deltawire doctor` tries.
+TEST_P(StoreConformance, PassesTheProbeOfDoctor) {
+  must(put("run.json", "not the probe's"));
+  const ProbeReport report = probe_store(store(), [] { return false; });
+  for (const ProbeStep& step : report.steps) EXPECT_EQ(step.status.to_string(), "ok") << step.what;
+  EXPECT_EQ(report.steps.size(), GetParam().put_if_absent ? 6U : 5U);
+  EXPECT_EQ(report.put_if_absent, GetParam().put_if_absent);
+  EXPECT_GT(report.put_seconds, 0);
+  EXPECT_GT(report.get_seconds, 0);
+  EXPECT_EQ(names(""), "run.json");
+}
 
 }  // namespace deltawire::testing

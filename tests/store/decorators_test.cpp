@@ -3,7 +3,6 @@
 #include "fake_clock.h"
 #include "faulty.h"
 #include "store/memory_store.h"
-#include "store/metered_store.h"
 #include "store/rate_limited_store.h"
 #include "store/retrying_store.h"
 #include "test_files.h"
@@ -18,8 +17,7 @@ std::shared_ptr<Store> faulty_memory(const char* spec) {
 OpenedStore retrying_memory(const char* spec) {
   auto clock = std::make_shared<FakeClock>();
   const RetryPolicy policy{.retries = 40};
-  return {std::make_shared<RetryingStore>(faulty_memory(spec), policy, nullptr, clock->clock()), "",
-          clock};
+  return {std::make_shared<RetryingStore>(faulty_memory(spec), policy, clock->clock()), "", clock};
 }
 
 StoreCase around_memory(std::function<std::shared_ptr<Store>()> make) {
@@ -29,10 +27,6 @@ StoreCase around_memory(std::function<std::shared_ptr<Store>()> make) {
 INSTANTIATE_TEST_SUITE_P(
     Memory, StoreConformance,
     ::testing::Values(around_memory([] { return std::make_shared<MemoryStore>(); }),
-                      around_memory([] {
-                        return std::make_shared<MeteredStore>(std::make_shared<MemoryStore>(),
-                                                              std::make_shared<StoreMetrics>());
-                      }),
                       around_memory([] {
                         return std::make_shared<RateLimitedStore>(std::make_shared<MemoryStore>(),
                                                                   uint64_t{1} << 40);
@@ -59,13 +53,11 @@ struct RetryingRig {
   explicit RetryingRig(std::string_view spec, unsigned retries = 6)
       : memory(std::make_shared<MemoryStore>("rig")),
         faulty(std::make_shared<FaultyStore>(memory, faults(spec), clock.clock())),
-        metrics(std::make_shared<StoreMetrics>()),
-        store(faulty, RetryPolicy{retries, 1, 8}, metrics, clock.clock()) {}
+        store(faulty, RetryPolicy{retries, 1, 8}, clock.clock()) {}
 
   FakeClock clock;
   std::shared_ptr<MemoryStore> memory;
   std::shared_ptr<FaultyStore> faulty;
-  std::shared_ptr<StoreMetrics> metrics;
   RetryingStore store;
 };
 
@@ -120,9 +112,7 @@ TEST(RetryingStore, TriesAgainUntilItWorks) {
   EXPECT_TRUE(rig.store.put("a", MemoryBody("x")).ok());
   EXPECT_EQ(rig.clock.sleeps().size(), 3u);
   for (size_t i = 0; i < 3; ++i) EXPECT_LE(rig.clock.sleeps()[i], double(1 << i));
-  EXPECT_EQ(rig.metrics->counts(StoreOperation::kPut).retries, 3u);
   EXPECT_EQ(*rig.store.get("a", 10), "x");
-  EXPECT_EQ(rig.metrics->total().retries, 3u);
 }
 
 TEST(RetryingStore, GivesUpAndSaysHowOftenItTried) {
@@ -139,7 +129,6 @@ TEST(RetryingStore, GivesUpAndSaysHowOftenItTried) {
   EXPECT_TRUE(gave_up(rig.store.list("", "", 1).status()));
   EXPECT_TRUE(gave_up(rig.store.remove("a")));
   EXPECT_EQ(rig.clock.sleeps().size(), 14u);
-  EXPECT_EQ(rig.metrics->total().retries, 14u);
 }
 
 TEST(RetryingStore, WithoutRetriesTheFailureIsLeftAsItIs) {
@@ -168,7 +157,7 @@ TEST(RetryingStore, ItsOwnLostPutIfAbsentIsASuccess) {
   EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), kConflict);
 }
 
-TEST(RetryingStore, AnothersPutIfAbsentIsAConflict) {
+TEST(RetryingStore, PutIfAbsentOfAnotherWriterIsAConflict) {
   for (const char* theirs : {"them", "theirs", ""}) {  // of our size, longer, empty
     RetryingRig rig("unavailable:n=1:op=put-if-absent");
     ASSERT_TRUE(rig.memory->put("v/1", MemoryBody(theirs)).ok());
@@ -177,13 +166,13 @@ TEST(RetryingStore, AnothersPutIfAbsentIsAConflict) {
   }
 }
 
-TEST(RetryingStore, AConflictAtTheFirstTryIsNotLookedInto) {
+TEST(RetryingStore, FirstConflictIsReportedWithoutReadBack) {
   RetryingRig rig("fail:op=get+stat+read:code=internal-error");
   ASSERT_TRUE(rig.memory->put("v/1", MemoryBody("mine")).ok());
   EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), kConflict);
 }
 
-TEST(RetryingStore, WhenItCannotLookItDoesNotGuess) {
+TEST(RetryingStore, UnreadableStateIsNotGuessed) {
   RetryingRig rig("duplicate:n=1:op=put-if-absent,unavailable:op=get+stat");
   EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), kUnavailable);
   RetryingRig broken("duplicate:n=1:op=put-if-absent,fail:op=get+stat");
@@ -265,60 +254,6 @@ TEST(RateLimitedStore, WhatIsReadForAChecksumIsNotSent) {
   const std::string text(5000, 'x');
   ASSERT_TRUE(store.put("a", MemoryBody(text)).ok());
   EXPECT_NEAR(clock.now(), 1005, 1e-6);
-}
-
-// ---- counters
-
-TEST(MeteredStore, CountsCallsBytesErrorsAndTime) {
-  FakeClock clock;
-  auto metrics = std::make_shared<StoreMetrics>();
-  auto faulty = std::make_shared<FaultyStore>(
-      std::make_shared<MemoryStore>(), faults("slow:ms=500,unavailable:n=2:op=put"), clock.clock());
-  MeteredStore store(faulty, metrics, clock.clock());
-  const auto expect = [&](StoreOperation operation, OperationCounts expected) {
-    const OperationCounts got = metrics->counts(operation);
-    const std::string name(store_operation_name(operation));
-    EXPECT_EQ(got.calls, expected.calls) << name;
-    EXPECT_EQ(got.errors, expected.errors) << name;
-    EXPECT_EQ(got.bytes, expected.bytes) << name;
-    EXPECT_NEAR(got.seconds, double(expected.calls) * 0.5, 1e-6) << name;
-  };
-  EXPECT_TRUE(store.put("a", MemoryBody("12345")).ok());
-  EXPECT_FALSE(store.put("a", MemoryBody("12345")).ok());  // injected: no byte was moved
-  expect(StoreOperation::kPut, {.calls = 2, .errors = 1, .bytes = 5});
-  EXPECT_TRUE(store.put_if_absent("b", MemoryBody("123")).ok());
-  EXPECT_FALSE(store.put_if_absent("b", MemoryBody("123")).ok());  // an answer, no error
-  expect(StoreOperation::kPutIfAbsent, {.calls = 2, .errors = 0, .bytes = 3});
-  EXPECT_TRUE(store.stat("a").ok());
-  EXPECT_FALSE(store.stat("missing").ok());
-  expect(StoreOperation::kStat, {.calls = 2});
-  EXPECT_TRUE(store.get("a", 10).ok());
-  EXPECT_FALSE(store.get("a", 1).ok());  // too large: an error
-  expect(StoreOperation::kGet, {.calls = 2, .errors = 1, .bytes = 5});
-  std::vector<uint8_t> out(4);
-  EXPECT_TRUE(store.read("a", 1, out).ok());
-  EXPECT_FALSE(store.read("a", 2, out).ok());
-  expect(StoreOperation::kRead, {.calls = 2, .errors = 1, .bytes = 4});
-  BytesSink sink(5);
-  EXPECT_TRUE(store.download("a", 5, &sink).ok());
-  expect(StoreOperation::kDownload, {.calls = 1, .bytes = 5});
-  EXPECT_TRUE(store.list("", "", 10).ok());
-  expect(StoreOperation::kList, {.calls = 1});
-  EXPECT_TRUE(store.remove("a").ok());
-  expect(StoreOperation::kRemove, {.calls = 1});
-  const OperationCounts total = metrics->total();
-  EXPECT_EQ(total.calls, 13u);
-  EXPECT_EQ(total.errors, 3u);
-  EXPECT_EQ(total.bytes, 22u);
-  EXPECT_NEAR(total.seconds, 6.5, 1e-6);
-}
-
-TEST(StoreMetrics, NamesOfOperations) {
-  std::string all;
-  for (size_t i = 0; i < kNumStoreOperations; ++i) {
-    (all += store_operation_name(StoreOperation(i))) += ' ';
-  }
-  EXPECT_EQ(all, "put put_if_absent stat get read download list remove ");
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST(DirectoryStore, AFolderRemovedMeanwhileIsMadeAgain) {
   }
 }
 
-TEST(DirectoryStore, PassesOverWhatIsNoObject) {
+TEST(DirectoryStore, IgnoresFilesThatAreNotObjects) {
   const TempFolder folder;
   DirectoryStore store(folder.path());
   ASSERT_TRUE(store.put("a", MemoryBody("x")).ok());
@@ -252,7 +252,7 @@ TEST(DirectoryStore, TemporaryFilesOfTheDeadAreSweptAway) {
   EXPECT_EQ(*remove_left_temporaries(folder.path() / "missing", a_day_ago), 0u);
 }
 
-TEST(DirectoryStore, AWriterWhoseFileWasSweptAwayMayTryAgain) {
+TEST(DirectoryStore, WriterWhoseFileWasRemovedMayTryAgain) {
   const TempFolder folder;
   DirectoryStore store(folder.path());
   const SlowBody swept([&] {

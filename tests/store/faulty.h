@@ -3,7 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "store/faulty_store.h"
+#include "faults/faulty_store.h"
+#include "test_files.h"
 
 namespace deltawire::testing {
 

@@ -135,7 +135,7 @@ TEST_F(S3Credentials, AChangedFileIsReadAgain) {
 
 // ---- profiles
 
-TEST_F(S3Credentials, AProcessPrintsKeysAndIsAskedAgainWhenTheyAreOver) {
+TEST_F(S3Credentials, CredentialProcessRunsAgainWhenKeysExpire) {
   const auto keys = [&](const std::string& name, const std::string& expiration) {
     folder_.put("keys.json",
                 R"({"Version": 1, "AccessKeyId": ")" + name +
@@ -158,7 +158,7 @@ TEST_F(S3Credentials, AProcessPrintsKeysAndIsAskedAgainWhenTheyAreOver) {
   EXPECT_FALSE(source->renew(source->known()));
 }
 
-TEST_F(S3Credentials, KeysThatAreOverAndNoOthersAreAFailure) {
+TEST_F(S3Credentials, ExpiredKeysWithoutOthersAreAFailure) {
   const auto json = folder_.put(
       "keys.json",
       R"({"AccessKeyId": "A", "SecretAccessKey": "hush", "Expiration": "2001-01-01T00:00:00Z"})");
@@ -190,7 +190,7 @@ TEST_F(S3Credentials, WhatAProfileCannotDoItSays) {
                "mfa_serial");
   EXPECT_FAILS(of("[default]\nrole_arn = r\nsource_profile = a\n"
                   "[profile a]\nrole_arn = r\nsource_profile = default\n"),
-               kInvalidArgument, "circles");
+               kInvalidArgument, "refers back to itself");
   EXPECT_FAILS(of("[default]\nregion = x\n"), kInvalidArgument, "no S3 credentials",
                "neither keys nor credential_process");
   set("AWS_PROFILE", "typo");
@@ -277,10 +277,10 @@ TEST_F(S3Credentials, AContainerIsAskedWithItsToken) {
   EXPECT_EQ(found(), "A5 S T");
   EXPECT_EQ(server.seen().back().headers.at("authorization"), "def");
   folder_.put("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "d\r\nx: y");
-  EXPECT_FAILS(find(), kInvalidArgument, "_TOKEN_FILE", "no token has");
+  EXPECT_FAILS(find(), kInvalidArgument, "_TOKEN_FILE", "a token may not contain");
 }
 
-TEST_F(S3Credentials, AContainersTokenGoesNowhereElseInTheClear) {
+TEST_F(S3Credentials, ContainerTokenIsNotSentUnencrypted) {
   set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "hush");
   for (const char* url :
        {"http://example.com/", "http://127.0.0.1.example.com/", "ftp://127.0.0.1/",
@@ -310,7 +310,7 @@ TEST_F(S3Credentials, AnInstanceIsAskedWithATokenFirst) {
   EXPECT_EQ(seen[2].headers.at("x-aws-ec2-metadata-token"), "tok");
 }
 
-TEST_F(S3Credentials, AMachineThatIsNoInstanceHasNone) {
+TEST_F(S3Credentials, MachineOutsideEc2HasNoCredentials) {
   set("AWS_EC2_METADATA_DISABLED", std::nullopt);
   set("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1");
   EXPECT_FAILS(find(), kInvalidArgument, "no S3 credentials",

@@ -23,6 +23,9 @@ bool load_server(const char* folder_variable);
 // Null where there is none. Otherwise its keys are in the environment and its bucket is made.
 const Gateway* gateway();
 
+// In the server's own region; good also where it is there already.
+void make_bucket(const std::string& bucket, const StoreOptions& options);
+
 StoreOptions gateway_options();
 // A store under a prefix that no other test uses.
 std::shared_ptr<Store> open_fresh_store(const StoreOptions& options);

@@ -3,7 +3,7 @@
 
 #include "store/s3/address.h"
 #include "store/s3/answers.h"
-#include "store/s3/pieces.h"
+#include "store/s3/upload.h"
 #include "test_files.h"
 
 namespace deltawire::s3 {
@@ -424,12 +424,11 @@ TEST(S3Pieces, SlotsLimitWhatIsOnTheWay) {
 // Pauses that nobody waits for.
 PieceRetries retries_without_pauses(unsigned retries, std::atomic<int>* made) {
   PieceRetries out = PieceRetries::at_most(retries);
-  out.clock.sleep = [](double) {};
-  out.before_retry = [made] { ++*made; };
+  out.clock.sleep = [made](double) { ++*made; };
   return out;
 }
 
-TEST(S3Pieces, APieceThatIsUnavailableGoesAgainByItself) {
+TEST(S3Pieces, UnavailablePieceIsRetriedAlone) {
   std::atomic<int> retries{0};
   std::vector<std::atomic<int>> calls(5);
   const Status status =
@@ -442,7 +441,7 @@ TEST(S3Pieces, APieceThatIsUnavailableGoesAgainByItself) {
   for (size_t i = 0; i < calls.size(); ++i) EXPECT_EQ(calls[i], i == 3 ? 3 : 1);
 }
 
-TEST(S3Pieces, TroubleThatStaysIsForTheWholeTransfer) {
+TEST(S3Pieces, PersistentFailureIsRetriedByTheWholeTransfer) {
   std::atomic<int> retries{0}, calls{0};
   const auto move = [&](uint64_t, const std::atomic<bool>*) -> Status {
     ++calls;

@@ -3,7 +3,6 @@
 #include "conformance.h"
 #include "s3_environment.h"
 #include "s3_scripted_server.h"
-#include "store/metered_store.h"
 #include "store/s3_store.h"
 #include "test_files.h"
 
@@ -146,7 +145,7 @@ TEST_F(S3Scripted, CodesOfFailures) {
   }
 }
 
-TEST_F(S3Scripted, RemoveOfWhatIsNotThere) {
+TEST_F(S3Scripted, RemoveOfAMissingObject) {
   Store& store = open([&](const SeenRequest& request, size_t number) {
     EXPECT_EQ(request.method, "DELETE");
     EXPECT_FALSE(request.has("x-amz-security-token"));  // without a session there is none
@@ -240,7 +239,7 @@ TEST_F(S3Scripted, AServerThatOverlooksConditionsIsDetected) {
   EXPECT_EQ(requests[0].target, requests[2].target);
 }
 
-TEST_F(S3Scripted, AnUnansweredQuestionIsAskedAgain) {
+TEST_F(S3Scripted, UnansweredRequestIsRepeated) {
   std::atomic<bool> down{true};
   Store& store = open([&](const SeenRequest&, size_t number) {
     if (down) return error_reply(503, "SlowDown");
@@ -357,7 +356,7 @@ TEST_F(S3Scripted, DownloadsInRanges) {
   EXPECT_EQ(std::memcmp(out.data(), bytes.data() + 12345, out.size()), 0);
 }
 
-TEST_F(S3Scripted, ARangeThatPassingTroubleMetIsAskedForAgainAlone) {
+TEST_F(S3Scripted, FailedRangeIsRequestedAgainAlone) {
   const std::string bytes = as_string(pattern(4 * kMiB));
   options_.connections = 1;  // one piece after the other
   options_.multipart_bytes = kMiB;
@@ -491,13 +490,11 @@ TEST_F(S3ScriptedUpload, AFailedPieceGoesAgainAloneOrAbortsIt) {
   EXPECT_EQ(methods(), "POST PUT PUT DELETE ");
   EXPECT_EQ(seen().back().target, "/bucket/pre/fix/a?uploadId=up%2F1");
   options_.retries = 3;
-  options_.metrics = std::make_shared<StoreMetrics>();
   must(upload(second_fails,
               reply(200, "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")));
   ASSERT_EQ(methods(), "POST PUT PUT PUT PUT POST ");
   EXPECT_EQ(seen()[2].target, seen()[3].target);
   EXPECT_TRUE(contains(seen()[5].body, "<PartNumber>2</PartNumber><ETag>&quot;e3&quot;"));
-  EXPECT_EQ(options_.metrics->counts(StoreOperation::kPut).retries, 1);
 }
 
 // An upload whose end was lost is not aborted: the object may be there.
@@ -510,7 +507,7 @@ TEST_F(S3ScriptedUpload, AnErrorAfterTheStatusCounts) {
   }
 }
 
-TEST_F(S3ScriptedUpload, AServerThatRefusesBeforeTheEndIsHeard) {
+TEST_F(S3ScriptedUpload, EarlyRefusalOfTheServerIsRead) {
   Store& store = open([](const SeenRequest&, size_t) { return error_reply(403, "AccessDenied"); });
   const std::string bytes(size_t(8 * kMiB), 'x');
   EXPECT_FAILS(store.put("a", MemoryBody(bytes)), kIo, "AccessDenied");
@@ -543,7 +540,7 @@ TEST_F(S3Scripted, ListsPassOverWhatIsNotOurs) {
   EXPECT_EQ(page[0].name + " " + page[1].name + " " + page[2].name, "v/1 v/3 v/5");
 }
 
-TEST_F(S3Scripted, ListsThatLie) {
+TEST_F(S3Scripted, InconsistentLists) {
   std::vector<std::string> keys;
   std::string next;
   Store& store =
@@ -590,25 +587,9 @@ TEST_F(S3Scripted, BadOptionsAreRefusedAtOnce) {
   }
 }
 
-TEST_F(S3Scripted, BucketsAreMadeInTheirRegion) {
-  server_ = std::make_unique<ScriptedServer>([](const SeenRequest&, size_t number) {
-    return number == 1   ? error_reply(409, "BucketAlreadyOwnedByYou")
-           : number == 2 ? error_reply(409, "BucketAlreadyExists")
-                         : reply(200);
-  });
-  options_.endpoint = server_->endpoint();
-  EXPECT_TRUE(make_s3_bucket("bucket", options_).ok());
-  EXPECT_EQ(seen()[0].method + " " + seen()[0].target, "PUT /bucket");
-  EXPECT_EQ(seen()[0].body, "");
-  options_.region = "eu-west-1";
-  EXPECT_TRUE(make_s3_bucket("bucket", options_).ok());
-  EXPECT_TRUE(contains(seen()[1].body, "<LocationConstraint>eu-west-1<"));
-  EXPECT_FAILS(make_s3_bucket("bucket", options_), kConflict, "s3://bucket");
-}
-
 // Long transfers outlive short-lived keys: the provider is asked again, and the request goes once
 // more.
-TEST_F(S3Scripted, KeysThatAreOverAreRenewedAndTheRequestGoesAgain) {
+TEST_F(S3Scripted, ExpiredKeysAreRenewedAndTheRequestRepeated) {
   TempFolder folder;
   const auto write = [&](const std::string& name) {
     folder.put("keys", R"({"AccessKeyId": ")" + name + R"(", "SecretAccessKey": "S"})");

@@ -110,7 +110,7 @@ TEST(BoxCover, WhatIsWrongIsNamed) {
   EXPECT_FALSE(cover({4, 6}, {{{0, 0}, {4, 7}}}).ok());
 }
 
-TEST(BoxCover, EveryTilingIsOneAndEveryMoveOfABoxIsNot) {
+TEST(BoxCover, AcceptsTilingsRejectsShiftedBoxes) {
   std::mt19937_64 random(1);
   for (const Shape& shape :
        {Shape{40}, Shape{12, 30}, Shape{9, 10, 11}, Shape{5, 6, 7, 8}, Shape{2, 2, 2, 2, 2, 2}}) {

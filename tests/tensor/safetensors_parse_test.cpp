@@ -18,7 +18,7 @@ template <class... Phrases>
   return is_failure(status, Code::kCorruption, phrases...);
 }
 
-TEST(SafetensorsParse, FilesOfTorchSaveAreTold) {
+TEST(SafetensorsParse, NamesFilesOfTorchSave) {
   for (const std::string& file : {"PK\3\4\0\0\b\b and more"s, "\x80\2}q\0(X\1 and more"s,
                                   "\x80\4\x95\x0a\0\0\0\0\0\0\0}\x94\x8c\1a\x94K\1s."s}) {
     EXPECT_FAILS(parse_file(file), kUnsupported, "as torch.save writes it");

@@ -60,7 +60,7 @@ TEST(PartStreamTest, PartsAreWholeNamedInOrderAndHashed) {
   ASSERT_TRUE(stream.upload_phase().has_value());
 }
 
-TEST(PartStreamTest, WhatComesAtOnceIsSharedOutToPartsSideBySide) {
+TEST(PartStreamTest, SimultaneousPartsShareThreads) {
   constexpr size_t kMiB = size_t{1} << 20;
   MemoryStore store;
   PartStream stream(store, options(64 * kMiB, 512 * kMiB), {}, {});  // four uploads at once
@@ -77,7 +77,7 @@ TEST(PartStreamTest, WhatComesAtOnceIsSharedOutToPartsSideBySide) {
   EXPECT_EQ(sizes, (std::vector<uint64_t>{40, 2, 2, 2, 2, 3}));
 }
 
-TEST(PartStreamTest, NothingIsNoPartUnlessSomethingWasRemoved) {
+TEST(PartStreamTest, EmptyDeltaHasNoPartUnlessATensorWasRemoved) {
   MemoryStore store;
   PartStream nothing(store, options(1000), {}, {});
   ASSERT_TRUE(nothing.finish({}).ok());
@@ -90,7 +90,7 @@ TEST(PartStreamTest, NothingIsNoPartUnlessSomethingWasRemoved) {
   EXPECT_EQ(part.info.removed, (std::vector<std::string>{"gone"}));
 }
 
-TEST(PartStreamTest, GivenUpItTakesBackWhatItHadPut) {
+TEST(PartStreamTest, AbandonedPublishRemovesWhatItPut) {
   MemoryStore store;
   {
     PartStream stream(store, options(100), {}, {});

@@ -153,7 +153,7 @@ TEST(Tee, EveryTakerHasEveryByteInOrder) {
   }
 }
 
-TEST(Tee, GoesOnAfterADrain) {
+TEST(Tee, ContinuesAfterADrain) {
   const std::vector<uint8_t> bytes = tee_bytes(3000);
   std::vector<uint8_t> got;
   Tee tee({[&](Bytes some) { got.insert(got.end(), some.begin(), some.end()); }}, true);

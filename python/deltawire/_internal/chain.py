@@ -9,13 +9,23 @@ from deltawire import _core
 from deltawire._internal.options import Keys, explained
 from deltawire._internal.output import Progress, callback_of, plural
 from deltawire._internal.stores import StoreLike, store_handle
-from deltawire.reports import AnchorReport, CompactReport, FsckReport, GcReport, Manifest, Plan, ReplicaStatus, TensorSpec
+from deltawire.reports import (
+    AnchorReport,
+    CompactReport,
+    FsckReport,
+    GcReport,
+    HoldersReport,
+    Manifest,
+    Plan,
+    ReplicaStatus,
+    TensorSpec,
+)
 
 _SHOWN = 10  # versions in a repr
 
 
 class Chain:
-    """The versions of a run. `chain[12]` is the manifest of version 12, `chain[-1]` of the newest; iteration gives all.
+    """The versions of a run. `chain[12]` is the manifest of version 12, `chain[-1]` the newest.
 
     >>> import numpy as np, deltawire as dw
     >>> weights = {"w": np.zeros(100)}
@@ -30,11 +40,7 @@ class Chain:
 
     @explained
     def __init__(self, store: StoreLike, *, keys: Keys | None = None, progress: Progress = False) -> None:
-        """Open the chain at `store`; `NotFound` when there is none.
-
-        `keys` checks the records that are read, and signs what `compact` and `anchor` add. `progress` is told of what takes
-        long: `compact`, `anchor` and `fsck`.
-        """
+        """Open the chain at `store`; `NotFound` if there is none. `keys` checks what is read, and signs what is added."""
         self._store = store_handle(store)
         self._core = _core.Chain(self._store, keys or Keys(), callback_of(progress, "chain"))
 
@@ -45,12 +51,12 @@ class Chain:
 
     @property
     def head(self) -> int | None:
-        """The newest version; None: nothing was published yet."""
+        """The newest version."""
         return self._core.head()
 
     @property
     def versions(self) -> list[int]:
-        """The versions that are there, oldest first: those that were pruned are not."""
+        """Existing versions, oldest first."""
         return self._core.versions()
 
     def tensors(self, version: int) -> list[TensorSpec]:
@@ -58,15 +64,15 @@ class Chain:
         return [TensorSpec(name, dtype, tuple(shape)) for name, dtype, shape in self._core.tensors(version)]
 
     def changes(self, version: int) -> dict[str, float]:
-        """The share of elements that changed, by tensor; empty for a version that is stored whole. Reads its parts."""
+        """The share of elements changed, by tensor."""
         return {name: changed / elements for name, (changed, elements) in self._core.changes(version).items()}
 
     def num_changed(self, version: int) -> dict[str, int]:
-        """How many elements changed, by tensor: as `changes`."""
+        """The same as counts."""
         return {name: changed for name, (changed, _) in self._core.changes(version).items()}
 
     def plan(self, from_version: int | None = None, to: int | None = None) -> Plan:
-        """The cheapest way to version `to` (None: the newest) for a replica that holds `from_version` (None: nothing).
+        """The cheapest path to version `to` (None: the newest).
 
         >>> import numpy as np, deltawire as dw
         >>> weights = {"w": np.zeros(1000)}
@@ -82,35 +88,46 @@ class Chain:
 
     @property
     def replicas(self) -> list[ReplicaStatus]:
-        """What replicas have left in the store about themselves: what each holds, serves and is on its way to."""
+        """Heartbeats of replicas."""
         return [ReplicaStatus.of(report) for report in self._core.replicas()]
 
-    def forget(self, name: str, *, force: bool = False) -> int:
-        """Remove what a replica that is gone has left in the store, and give the number of its heartbeats.
+    def wait_until_held(self, version: int | None = None, *, replicas: int | None = None, timeout: float = 60.0) -> HoldersReport:
+        """Wait until `replicas` replicas (None: all known) hold this version (None: the newest) or a later one. False after
+        `timeout`, with who is missing and why.
 
-        `name` is its name, or that of its object under replicas/. `Conflict` when it is alive, unless `force`: it comes back when
-        it next writes.
+        >>> import numpy as np, deltawire as dw
+        >>> publisher = dw.Publisher("memory:holders", {"w": np.zeros(1000)})
+        >>> version = publisher.publish().number
+        >>> with dw.TensorReplica("memory:holders", {"w": np.empty(1000)}, name="engine-1") as replica:
+        ...     pulled = replica.pull()
+        ...     report = dw.Chain("memory:holders").wait_until_held(version, replicas=1)
+        >>> [(one.name, one.held.version, one.missing) for one in report.replicas]
+        [('engine-1', 0, '')]
         """
+        return HoldersReport.of(self._core.wait_until_held(version, replicas, timeout))
+
+    def forget(self, name: str, *, force: bool = False) -> int:
+        """Remove a dead replica's heartbeats; returns their number. `Conflict` if it is alive, unless `force`."""
         return self._core.forget(name, force)
 
     @property
     def pins(self) -> list[int]:
-        """The versions that are pinned."""
+        """The pinned versions."""
         return self._core.pins()
 
     def pin(self, version: int) -> None:
-        """Keep a version, and what leads to it, whatever `gc` removes. `Conflict` when a gc is about to remove it."""
+        """Keep a version, and what it needs, in every `gc`. `Conflict`: a gc is about to remove it."""
         self._core.pin(version)
 
     def unpin(self, version: int) -> None:
-        """Leave a pinned version to retention again; `NotFound` when it is not pinned."""
+        """Remove a pin."""
         self._core.unpin(version)
 
     def gc(self, keep: int, *, grace_seconds: int = 3600, dry_run: bool = False, signed_too: bool = False) -> GcReport:
-        """Remove all but the newest `keep` versions, what is pinned, what is being read, and what leads to them.
+        """Remove all but the newest `keep` versions, pinned ones, ones being read, and what these need.
 
-        Records go now, their objects at a later call, `grace_seconds` afterwards: call it now and then. It may run beside
-        publishers and replicas. In a signed chain it needs keys to trust, unless `signed_too` says that it is no longer signed.
+        Call it regularly: objects are deleted by a later call, after `grace_seconds`. A signed chain needs trusted keys;
+        `signed_too`: it is no longer signed.
         """
         return GcReport.of(self._core.gc(keep=keep, grace_seconds=grace_seconds, dry_run=dry_run, signed_too=signed_too))
 
@@ -126,10 +143,8 @@ class Chain:
         work: str | os.PathLike[str] = "",
         threads: int = 0,
     ) -> CompactReport:
-        """Add merged deltas, so that a late replica fetches one instead of many.
-
-        They begin and end at multiples of `spans`, from version `first` up to `upto` (None: the newest). States of the model
-        are kept in the folder `work` meanwhile (the system's for temporary files).
+        """Add merged deltas, so that late replicas fetch one instead of many: between multiples of `spans`, from version `first`
+        to `upto` (None: the newest). `work`: folder for states of the model.
         """
         report = self._core.compact(
             spans=list(spans),
@@ -146,17 +161,11 @@ class Chain:
     def anchor(
         self, version: int | None = None, *, plain_files: bool = False, work: str | os.PathLike[str] = "", threads: int = 0
     ) -> AnchorReport:
-        """Store a version (None: the newest) whole, so that new replicas begin there. `work` as in `compact`.
-
-        It is packed: with `plain_files` it is a checkpoint, larger, which engines can load from the store.
-        """
+        """Store a version (None: the newest) whole, for new replicas. `plain_files`: as a checkpoint that engines can load."""
         return AnchorReport.of(self._core.anchor(version, plain_files, os.fspath(work), threads))
 
     def fsck(self, *, quick: bool = False, work: str | os.PathLike[str] = "", threads: int = 0) -> FsckReport:
-        """Check the whole chain: records, links, objects, and that every version decodes to what its manifest says.
-
-        With `quick` parts are only looked for. What is wrong is in the answer; it raises only when the store fails. One state
-        of the model is held meanwhile: in the folder `work`, or in memory.
+        """Check records and objects, and decode every version. `quick` only checks that objects exist. The report lists problems.
 
         >>> import numpy as np, deltawire as dw
         >>> publisher = dw.Publisher("memory:fsck", {"w": np.zeros(1000)})

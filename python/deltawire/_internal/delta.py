@@ -15,7 +15,7 @@ _SHOWN = 10  # entries in a repr
 
 
 class Delta:
-    """What changed between two states: entries, one for each tensor that did. From `diff` or `Delta.open`; immutable."""
+    """Changes between two states. Immutable; from `diff` or `Delta.open(path)`."""
 
     def __init__(self, core: _core.Delta) -> None:
         self._core = core
@@ -36,39 +36,39 @@ class Delta:
 
     @property
     def removed(self) -> tuple[str, ...]:
-        """Tensors that the new state does not have."""
+        """Tensors missing from the new state."""
         return tuple(self._core.removed)
 
     @property
     def base(self) -> str:
-        """Digest of the state that it was made from."""
+        """Digest of the old state."""
         return self._core.base
 
     @property
     def target(self) -> str:
-        """Digest of the state that it leads to; empty in parts of a chain, whose manifest has it."""
+        """Digest of the new state, if known."""
         return self._core.target
 
     @property
     def bytes(self) -> int:
-        """Of all payloads."""
+        """Size of the payloads."""
         return self._core.bytes
 
     @property
     def num_changed(self) -> int:
-        """Elements."""
+        """Changed elements."""
         return sum(entry.num_changed for entry in self.entries)
 
     def apply_(self, tensors: Source, *, threads: int = 0, progress: Progress = False) -> ApplyReport:
-        """Patch arrays in place: all tensors of the state that the delta was made from.
+        """Patch arrays in place: all tensors of the old state.
 
-        Nothing is written before everything is decoded and proven: `BaseMismatch` when the arrays hold another state.
-        `InvalidArgument` when tensors come, go or change their form; that is for `apply_delta`.
+        All is checked before anything is written: `BaseMismatch` for another state. `InvalidArgument` for new, removed or
+        reshaped tensors; use `apply_delta`.
         """
         return ApplyReport.of(self._core.apply(writable(tensors), threads=threads, progress=callback_of(progress, "apply")))
 
     def save(self, path: str | os.PathLike[str], *, part_bytes: int = 1 << 30) -> None:
-        """Write one file when the name ends in ".safetensors", else a folder of parts. It appears whole or not at all."""
+        """Write one file if `path` ends in ".safetensors", else a folder."""
         self._core.save(os.fspath(path), part_bytes)
 
     def __iter__(self) -> Iterator[Entry]:
@@ -136,7 +136,7 @@ def diff_checkpoints(
     part_bytes: int = 1 << 30,
     progress: Progress = False,
 ) -> DiffReport:
-    """Write what changed between two checkpoints to `out`: one file when it ends in ".safetensors", else a folder of parts."""
+    """Write the changes between two checkpoints to `out`, as `Delta.save` does."""
     return DiffReport.of(
         _core.diff_checkpoints(
             os.fspath(old),
@@ -151,7 +151,7 @@ def diff_checkpoints(
 
 
 def apply_delta(delta: Path, base: Path, out: Path, *, threads: int = 0, progress: Progress = False) -> ApplyReport:
-    """Write to `out` the checkpoint that `delta` makes of `base`; `BaseMismatch` when it was made from another."""
+    """Apply `delta` to the checkpoint `base`, into `out`. `BaseMismatch`: made from another base."""
     return ApplyReport.of(
         _core.apply_delta(
             os.fspath(delta),
@@ -164,7 +164,7 @@ def apply_delta(delta: Path, base: Path, out: Path, *, threads: int = 0, progres
 
 
 def verify(a: Path, b: Path, *, threads: int = 0, progress: Progress = False) -> VerifyReport:
-    """Compare two checkpoints bit by bit; the answer is true when they are the same.
+    """Compare two checkpoints bit by bit; the report is true if they are equal.
 
     >>> import tempfile, numpy as np, deltawire as dw
     >>> version = dw.Publisher("memory:verify", {"w": np.arange(4)}).publish()

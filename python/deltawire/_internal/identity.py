@@ -8,9 +8,7 @@ from deltawire.errors import InvalidArgument
 
 
 class Identity(NamedTuple):
-    """One version of one run. Its number alone identifies nothing.
-
-    A store may be replaced by one of another run, and a publisher may reuse a number that the store has lost.
+    """A version of a run. A number alone is not enough: a store can be replaced, and a lost number reused.
 
     >>> str(Identity("1a2b3c4d" * 4, 4, "0" * 64))
     'version 4 of run 1a2b3c4d'
@@ -19,7 +17,7 @@ class Identity(NamedTuple):
     run: str
     version: int
     manifest: str
-    """sha-256 of the version's manifest."""
+    """SHA-256 of the version's manifest."""
 
     def __str__(self) -> str:
         return f"version {self.version} of run {self.run[:8]}"
@@ -30,8 +28,13 @@ def identity_of(value: tuple[str, int, str] | None) -> Identity | None:
     return None if value is None else Identity(*value)
 
 
+def is_before(one: Identity | None, other: Identity | None) -> bool:
+    """Whether both are of one run, and the other is the later version."""
+    return one is not None and other is not None and one.run == other.run and one.version < other.version
+
+
 class Wanted(NamedTuple):
-    """What somebody asks for: at least that version; of any run, or any manifest, where those are None."""
+    """A requested version, or a later one; None for run or manifest: any."""
 
     version: int | None = None
     run: str | None = None

@@ -34,38 +34,38 @@ Rename = Callable[[str], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Select:
-    """Which tensors of a model are meant, and what they are called in the chain."""
+    """Which tensors of a model to use, and their names in the chain."""
 
     include: Names | None = None
-    """Patterns as the shell has them (`"*.lora_?.*"`), or a function that says yes to a name; None: all."""
+    """Shell patterns (`"*.lora_?.*"`), or a function of the name; None: all."""
     exclude: Names | None = None
-    """As `include`: what is left out of that."""
+    """The same, for what to leave out."""
     rename: Rename | None = None
-    """From a name in the model to the one in the chain."""
+    """From names in the model to names in the chain."""
     trainable_only: bool = False
-    """Of a torch module: what an optimizer could train."""
+    """Only parameters that an optimizer can train."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Anchors:
-    """Which versions are stored whole beside their deltas."""
+    """Which versions are stored whole as well."""
 
     every: int = 0
-    """Every so many versions; 0: none for that reason."""
+    """Every N versions."""
     by_bytes: bool = True
-    """When the deltas since the last one have outgrown it."""
+    """When deltas outgrow the last anchor."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """Key files of `deltawire keygen`. What is added to a chain is signed as what it builds upon, or refused."""
+    """Key files from `deltawire keygen`."""
 
     sign: Path | None = None
-    """A private key: signs what is added."""
+    """File of the private key that signs."""
     trust: Path | None = None
-    """A file of public keys: what none of them has signed is refused."""
+    """File of public keys; other records are refused."""
     change: bool | Literal["unsigned"] = False
-    """True: `sign` may be another key than before, or the first. "unsigned": nothing is signed from now on."""
+    """True: allow another `sign` key. "unsigned": stop signing."""
 
     def __post_init__(self) -> None:
         """Refuse what could be misunderstood."""
@@ -76,51 +76,52 @@ class Keys:
 
 @dataclass(frozen=True)
 class Hook:
-    """A shell command. If it does not exit with 0 in time, nothing is committed."""
+    """A shell command. If it fails or exceeds the timeout, nothing is committed."""
 
     command: str
-    """It finds DELTAWIRE_VERSION, DELTAWIRE_STORE and DELTAWIRE_RUN in its environment."""
+    """Gets DELTAWIRE_VERSION, DELTAWIRE_STORE and DELTAWIRE_RUN in its environment."""
     timeout_seconds: float = 600
 
     def __post_init__(self) -> None:
         """Refuse what does nothing."""
         if not self.command:
-            raise InvalidArgument("Hook: there is no command; leave the hook out")
+            raise InvalidArgument("Hook: the command is empty; leave the hook out")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What work may take of a machine."""
+    """Resource limits."""
 
     threads: int = 0
     """0: one per core."""
     memory_bytes: int = 2 << 30
-    """Beside arrays, mapped files and the snapshot."""
+    """Without arrays, mapped files and the snapshot."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cuda:
-    """For tensors in a GPU's memory."""
+    """For tensors in GPU memory."""
 
     stream: int = 0
-    """Where work goes: a `cudaStream_t` as a number, `stream.cuda_stream` of torch; 0: the one that torch uses now."""
+    """`stream.cuda_stream` of torch; 0: torch's current stream."""
     scratch_bytes: int = 256 << 20
-    """Of the GPU's memory, beside weights and snapshot."""
+    """GPU memory beside weights and snapshot."""
     kept_bytes: int | None = None
-    """Of the GPU's memory, on top, for what a replica has decoded before its pause: some 5 bytes for each element that changes.
-    What does not fit is decoded again in the pause. None: a quarter of what is free."""
+    """More GPU memory for prepared data, about 5 bytes per changed element; the rest is decoded again in the pause. None: a
+    quarter of free memory.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accept:
-    """What a replica takes from a store."""
+    """What a replica accepts from a store."""
 
     trust: Path | None = None
-    """A file of public keys: what none of them has signed is refused."""
+    """File of public keys; other versions are refused."""
     run: str | None = None
-    """An id: any other run is refused."""
+    """Refuse any other run."""
     at_least: int = 0
-    """Any version below this one is refused."""
+    """Refuse lower versions."""
 
     def __post_init__(self) -> None:
         """Refuse what could be misunderstood."""
@@ -129,14 +130,14 @@ class Accept:
 
 @dataclass(frozen=True, kw_only=True)
 class CopyOnWrite:
-    """Versions in folders of their own, `current` pointing to the newest: for engines that map their files."""
+    """Each version in its own folder, `current` linking to the newest: for engines that map files."""
 
     keep: int = 2
-    """How many of the older ones stay."""
+    """How many older versions to keep."""
 
 
 def _refuse_empty(group: Any, *names: str) -> None:
-    """An empty path is a variable that nobody has set, and would mean: without."""
+    """Refuse an empty path: it is usually an unset variable."""
     for name in names:
         value = getattr(group, name)
         if value == "":
@@ -145,30 +146,23 @@ def _refuse_empty(group: Any, *names: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishOptions:
-    """What few publishers need."""
+    """Rarely needed options of a publisher."""
 
-    hysteresis: float = 0.0
-    """With `quantize`: a band such as 0.03. A scale stays what it was while the one that is needed is no farther from it: fewer
-    scales change, and the bytes are no longer those of the reference library."""
     hook_before_commit: Hook | None = None
     """Called when all parts are in the store."""
     limits: Limits = Limits()
-    """What work may take of the machine."""
     cuda: Cuda = Cuda()
-    """For tensors in a GPU's memory."""
     part_bytes: int = 64 << 20
-    """Of one part."""
     plain_files: bool = False
-    """Whole versions are checkpoints that engines can load from the store, larger by 40 % in bfloat16; else they are packed."""
+    """Engines can load whole versions from the store; 40 % larger in bfloat16."""
     schema_change: bool = False
-    """Allow a version whose tensors are not those of the one before (added, removed, of another shape or dtype)."""
+    """Allow other tensors, shapes or dtypes."""
     accept_loss: bool = False
-    """Go on from what the store has, though it has lost versions or holds others under their numbers: the first version is
-    stored whole."""
+    """Continue although the store lost versions, with a whole version."""
     new_run: bool = False
-    """Allow a store that holds no run, though the snapshot is of one: its disk may not be mounted."""
+    """Allow an empty store although the snapshot has a run. Is the store mounted?"""
     single_writer: bool = False
-    """Allow a store without conditional put: there is no other writer."""
+    """Allow a store without conditional put."""
 
     def __post_init__(self) -> None:
         """Refuse what is none of the choices."""

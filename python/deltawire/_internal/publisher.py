@@ -27,11 +27,11 @@ from deltawire.reports import PublishReport, SnapshotMemory
 log = logging.getLogger("deltawire")
 
 Files = Sequence[Path] | None
-"""Beside the weights; None: those of the version before."""
+"""Files beside the weights; None: those of the version before."""
 
 
 class _Outcome(Future[PublishReport]):
-    """A future that knows whether it was asked."""
+    """A future that records whether its result was requested."""
 
     asked = False
 
@@ -72,7 +72,7 @@ class Background:
         return outcome
 
     def wait(self) -> None:
-        """Wait for what is on its way; raise what went wrong, unless somebody has heard of it."""
+        """Wait for a pending version; raise its error, unless the future was asked for it."""
         outcome, asked = self._outcome, self._outcome is not None and self._outcome.asked
         if outcome is None:
             return
@@ -82,7 +82,7 @@ class Background:
             raise error
 
     def join(self) -> None:
-        """Until what has landed has done its last steps and callbacks too: who has closed leaves no thread behind."""
+        """Wait until the thread has ended, callbacks included."""
         if self._outcome is not None:  # it has not: the wait was interrupted
             return
         for thread in self._threads:
@@ -90,7 +90,7 @@ class Background:
                 thread.join()
 
     def report(self) -> None:
-        """When nobody is left to raise it to, a failure is logged."""
+        """Log a failure that can no longer be raised."""
         if self._outcome is not None:
             self._outcome.add_done_callback(_log_failure)
 
@@ -107,16 +107,14 @@ _DENSE_FLOAT32 = (
 
 if TYPE_CHECKING:
     from deltawire.quantize import Quantizer
-    from deltawire.torch import Tracker
     from deltawire.trainers.peft import Adapter
 
 
 class Publisher(Closing):
-    """Turns successive states of a model into versions of a chain.
+    """Publishes successive states of a model as versions of a chain.
 
-    It holds a snapshot, the last committed state: in memory, or in the folder `snapshot`, where a restarted trainer finds it.
-    What differs from it is what a version carries; after any failure the next one carries everything. Elements are compared as
-    bits. Arrays are read where they lie; only those that are not contiguous (transposed, expanded) are copied.
+    Each state is compared bit by bit with a snapshot of the last committed one. After a failure the next version carries what is
+    missing.
 
     >>> import numpy as np, deltawire as dw
     >>> weights = {"w": np.ones((4, 4), np.float16)}
@@ -138,7 +136,6 @@ class Publisher(Closing):
         select: Select | None = None,
         quantize: Any = None,
         adapter: bool | str = False,
-        tracker: Tracker | None = None,
         snapshot: Path | None = None,
         anchors: Anchors | Literal["only"] | None = None,
         keys: Keys | None = None,
@@ -147,32 +144,26 @@ class Publisher(Closing):
         progress: Progress = False,
         options: PublishOptions | None = None,
     ) -> None:
-        """Open the chain at `store`, or make a run there at the first publish.
+        """Open the chain at `store`; the first publish may start it.
 
-        `tensors` is what `publish()` publishes: a dict of arrays that are changed in place, a torch module, or a callable that
-        gives one (an iterable of pairs will do); `select` chooses among them and renames them. `dtype` is what floating point
-        weights are published as: bfloat16 for masters in float32, as torch's `.to()` rounds them.
-        With `quantize` versions are quantised checkpoints, as a folder of one says, a `quantization_config`, or a name
-        of `deltawire.quantize.FORMATS` (docs/quantised.md). Weights are rounded to `dtype`, or else to bfloat16, before they are
-        quantised. The settings are part of the run: a publisher with others is refused.
-        With `adapter` versions are LoRA adapters alone, of a PEFT model: True is the one that is active, else say its name. They
-        have the names that PEFT saves, and `adapter_config.json` (docs/lora.md).
+        `tensors`: a dict of arrays that change in place, (name, array) pairs, a torch module, or a callable that returns one of
+        these; `select` filters and renames them. `dtype`: round floating-point weights to it, as torch's `.to()` does.
 
-        With `tracker`, see `deltawire.torch.track`, what nobody has touched since the last version is not read again.
+        `quantize`: publish quantised weights, as the folder of a checkpoint, a `quantization_config` or a name from
+        `deltawire.quantize.FORMATS` says; weights are first rounded to `dtype` (default: bfloat16). `adapter`: publish only the
+        LoRA adapter of a PEFT model: True (the active one) or its name.
 
-        `snapshot` is a folder, or "memory" (the host's), "pinned" (the host's, at a GPU's reach) or "device" (a GPU's, of tensors
-        that are there); where the tensors are if it is not given. `memory()` says what it takes.
+        `snapshot`: a folder, for a restarted trainer, or "memory" (host), "pinned" (pinned host memory) or "device" (GPU);
+        default: where the tensors are.
 
-        `anchors` says which versions are stored whole beside their deltas. With "only", all are: there are no deltas, and no
-        snapshot (a folder then holds a note of the store). `keys` signs versions. `codec` is "auto", which makes the smallest
-        versions, or the name of a codec: "gaps" is the quickest where the link is fast.
+        `anchors`: which versions are also stored whole; "only": every version is whole, without deltas or snapshot. `keys` signs
+        versions. `codec`: "auto" is smallest, "gaps" fastest.
 
-        Ranks of a sharded trainer each publish boxes, see `Tensor`. `group` is the process group of torch whose processes hold
-        the model, or a `Group`; None: all processes where a torch model holds `DTensor`s, else this one alone. All ranks publish,
-        and rank 0 commits when all have reported.
+        `group`: the torch process group or `Group` whose ranks hold the model; default: all processes if the model has
+        `DTensor`s, else this process. Each rank publishes its parts; rank 0 commits when all have reported.
 
-        What could be a mistake is refused unless `options` allow it: other tensors than before (`InvalidArgument`), a store that
-        has lost versions that this publisher knows (`Corruption`), one that holds no run any more (`NotFound`).
+        Refused unless `options` allow it: other tensors than before (`InvalidArgument`), a store that lost versions
+        (`Corruption`) or its run (`NotFound`).
         """
         _check_arguments(store, tensors)
         anchors, rare = anchors or Anchors(), options or PublishOptions()
@@ -184,10 +175,8 @@ class Publisher(Closing):
         self._tensors = tensors
         self._store = store_handle(store)
         choice = Choice(select or Select(), cast_name(dtype))
-        self._quantizer = _quantizer_of(quantize, rare.hysteresis, choice)
-        self._reader = reader_for(
-            tensors, choice, group, tracker=tracker, on_host=snapshot == "memory", quantizer=self._quantizer, store=store
-        )
+        self._quantizer = _quantizer_of(quantize, choice)
+        self._reader = reader_for(tensors, choice, group, on_host=snapshot == "memory", quantizer=self._quantizer)
         self._turn = RLock()  # the reader knows of one version at a time; a callback that publishes is told so
         self._background = Background()
         weakref.finalize(self, self._background.report)
@@ -206,11 +195,11 @@ class Publisher(Closing):
 
     @property
     def run(self) -> str:
-        """The run's id; empty until there is one."""
+        """The run's id; empty before the first publish."""
         return self._core.run
 
     def memory(self) -> SnapshotMemory:
-        """What the snapshot takes, and where.
+        """What the snapshot takes.
 
         >>> import numpy as np, deltawire as dw
         >>> publisher = dw.Publisher("memory:snapshot", {"w": np.zeros(1000)})
@@ -233,19 +222,15 @@ class Publisher(Closing):
     def publish(
         self, tensors: Source | None = None, extra_files: Files = None, *, wait: bool = True, step: int | None = None
     ) -> PublishReport | Future[PublishReport]:
-        """Publish a state, all tensors of the model: those given here, or those given to the constructor.
+        """Publish all tensors: those given here, or the constructor's.
 
-        `extra_files` (config.json, tokenizer, ...) are the version's files beside the weights, all of them: replicas have
-        these and no others. None keeps those of the version before; of ranks, rank 0's are taken. `Conflict` when another
-        publisher was first: the next call goes on from its version.
+        `extra_files`: all files beside the weights; None keeps the last version's. `Conflict`: another publisher committed first;
+        the next call continues from its version.
 
-        With `wait=False` it returns as soon as what changed is captured, so that the arrays may change again, and gives a
-        future; upload and commit go on in a thread. One version is on its way at a time: the next call waits for it, and
-        raises what went wrong with it unless its future was asked.
+        `wait=False` returns a future once changes are captured; the arrays may then change. The next call waits for it, and
+        raises its error unless the future was asked.
 
-        All ranks of a group call it, and all get the version or none does: where one fails, all raise an error that names it, and
-        nothing is committed. A rank that ended is `Unavailable` on the others, at the latest after the group's time-out; publish
-        again when all are there. `step`, if ranks give it, must be the same on all of them.
+        All ranks of a group must call it, with equal `step` if given. If one fails, all raise an error that names it.
 
         >>> import numpy as np, deltawire as dw
         >>> weights = {"w": np.zeros(100)}
@@ -290,11 +275,10 @@ class Publisher(Closing):
         return finish() if wait else self._background.start(finish)
 
     def publish_checkpoint(self, checkpoint: Path) -> PublishReport:
-        """Publish a checkpoint on disk: a folder with the files in it, or a safetensors file, which keeps those of before.
+        """Publish a folder with its files, or a safetensors file with the last version's files.
 
-        It is published as it is. With `quantize` it is a quantised one: the engine's own bytes, for a seed. If the trainer's
-        weights are known, `PublishReport.warnings` says where quantising them does not give these bytes, with counts. One
-        that has codes without their scales is refused.
+        With `quantize` it must be a complete quantised checkpoint. `PublishReport.warnings` counts elements where quantising the
+        trainer's weights gives other bytes.
         """
         self._core.check_process()
         with self._turn:
@@ -317,7 +301,7 @@ class Publisher(Closing):
         return replace(version, warnings=(*version.warnings, unlike)) if unlike else version
 
     def close(self) -> None:
-        """Wait for the version that is on its way, then let go of snapshot and store. A second time does nothing."""
+        """Wait for a pending version, then release everything."""
         try:
             self._wait_for_last()
         finally:
@@ -340,7 +324,7 @@ def _reported(report: Mapping[str, Any]) -> PublishReport:
 
 
 def _check_arguments(store: Any, tensors: Any) -> None:
-    """Says what is wrong with arguments that were swapped, and with models that have no names."""
+    """Refuse swapped arguments, and models without names."""
     if not isinstance(store, (str, os.PathLike, Store)):
         swapped = isinstance(tensors, (str, os.PathLike, Store))
         hint = "the store comes first: dw.Publisher(store, model)" if swapped else "a store is a path, a URL or a dw.Store"
@@ -359,14 +343,12 @@ def _check_arguments(store: Any, tensors: Any) -> None:
             check_pair(item)
 
 
-def _quantizer_of(spec: Any, hysteresis: float, choice: Choice) -> Quantizer | None:
+def _quantizer_of(spec: Any, choice: Choice) -> Quantizer | None:
     if spec is None:
-        if hysteresis:
-            raise InvalidArgument("hysteresis: is of scales; say quantize= too")
         return None
     from deltawire.quantize import quantizer_of  # needs torch
 
-    return quantizer_of(spec, choice.cast or "BF16", hysteresis)
+    return quantizer_of(spec, choice.cast or "BF16")
 
 
 def _adapter_of(spec: bool | str, model: Any, quantize: Any) -> Adapter | None:

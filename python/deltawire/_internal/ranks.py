@@ -13,22 +13,21 @@ Form = TypeVar("Form", bound=Hashable)
 
 
 class Group(Protocol):
-    """Processes that exchange small messages. To publish, where they are not a process group of torch: `mpi4py`, say, or JAX.
+    """Interface for ranks without a torch process group, such as mpi4py or JAX.
 
-    All of them call `all_gather` equally often, from the thread that publishes. A process that ended or stays away must be an
-    exception there, on all others.
+    All ranks call `all_gather` equally often, from the publishing thread. If one ends, it must raise on the others.
     """
 
     @property
     def rank(self) -> int:
-        """This process, counted from 0."""
+        """This process, from 0."""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Number of processes."""
 
     def all_gather(self, data: bytes) -> Sequence[bytes]:
-        """What every process gives, by rank."""
+        """The data of every process, by rank."""
 
 
 class Ranks:
@@ -37,7 +36,7 @@ class Ranks:
     def __init__(self, group: Group) -> None:
         if not all(hasattr(group, name) for name in ("rank", "size", "all_gather")):
             raise InvalidArgument(
-                f"group: a {type(group).__name__} is neither a process group of torch nor a dw.Group (rank, size, all_gather)"
+                f"group: a {type(group).__name__} is neither a torch process group nor a dw.Group (rank, size, all_gather)"
             )
         self._group = group
         self.rank, self.world = group.rank, group.size
@@ -59,7 +58,7 @@ class Ranks:
         for rank, data in enumerate(gathered):
             if not data.startswith(head):
                 raise InvalidArgument(
-                    f"rank {self.rank} reports {about}, rank {rank} something else: every rank must publish every version"
+                    f"rank {self.rank} reports {about}, rank {rank} something different: every rank must publish every version"
                 )
         return [pickle.loads(data[len(head) :]) for data in gathered]
 

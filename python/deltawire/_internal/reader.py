@@ -38,7 +38,7 @@ class Choice:
         rename = self.select.rename
         for name, value in pairs:
             if not isinstance(name, str):
-                raise InvalidArgument(f"names of tensors are str, and {name!r} is {type(name).__name__}")
+                raise InvalidArgument(f"names of tensors must be str, and {name!r} is {type(name).__name__}")
             new = name if rename is None else rename(name)
             if not isinstance(new, str):
                 raise InvalidArgument(f'tensor "{name}": rename gave {new!r}, no name')
@@ -59,7 +59,7 @@ def cast_name(dtype: Any) -> str | None:
     if name in _DTYPES.values():
         return name
     if name not in _DTYPES:
-        raise InvalidArgument(f"dtype: weights are published as {', '.join(_DTYPES)} or as they are, not as {name}")
+        raise InvalidArgument(f"dtype: weights can be published as {', '.join(_DTYPES)} or unchanged, not as {name}")
     return _DTYPES[name]
 
 
@@ -80,7 +80,7 @@ class Reader:
 
     def __init__(self, choice: Choice, ranks: Ranks | None) -> None:
         if choice.select.trainable_only:
-            raise InvalidArgument("trainable_only: a torch module knows what is trainable, arrays do not")
+            raise InvalidArgument("trainable_only: needs a torch module; arrays do not say what is trainable")
         self._choice = choice
         self.ranks = ranks
 
@@ -101,7 +101,7 @@ class Reader:
         return ""
 
     def failed(self) -> None:
-        """It is not, or nobody knows."""
+        """The version was not published, or its outcome is unknown."""
 
     @contextmanager
     def failing(self) -> Iterator[None]:

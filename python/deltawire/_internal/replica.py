@@ -70,15 +70,14 @@ class Pulling(Closing, Generic[Core]):
 
     @property
     def head(self) -> int | None:
-        """The newest version of the chain; None: nothing was published yet."""
+        """The newest version; None: none yet."""
         core = self._try_open()
         return None if core is None else core.head()
 
     def pull(self, version: int | None = None) -> PullReport:
-        """Go to a version, older or newer, and prove it by digest: `prepare`, `commit` and what they need.
+        """`prepare` and `commit` a version, older or newer; default: the newest, and never back.
 
-        Without a number it is the newest, and never back: what is held stays when the store has lost versions (`NotFound`) or
-        was rewritten (`Corruption`).
+        If the store lost versions (`NotFound`) or was rewritten (`Corruption`), the replica keeps what it holds.
         """
         return self._pull(version)
 
@@ -86,31 +85,22 @@ class Pulling(Closing, Generic[Core]):
         return PullReport.of(self._opened().pull(version, until, head))
 
     def prepare(self, version: int | None = None) -> PullReport:
-        """Fetch, decode and check everything; the weights are read, not written, and an engine may go on serving them."""
+        """Fetch, decode and check. The weights stay unchanged while an engine serves."""
         return PullReport.of(self._opened().prepare(version))
 
     def prepare_ahead(self) -> int:
-        """Decode what a publisher has sent so far of the next version (`deltawire.ship`), committed or not: how many tensors.
-
-        `follow` does it while it waits. Weights are read, not written, and what is never committed is dropped. Tensors on a GPU
-        are decoded by `prepare`.
-        """
+        """Decode parts that arrived early, as `follow` does; returns the number of tensors."""
         return 0 if self._core is None or self._closed else self._core.prepare_ahead()
 
     def commit(self) -> PullReport:
-        """Write what `prepare` left: the only part that needs a pause."""
+        """Write what `prepare` decoded: the only step that needs a pause."""
         return PullReport.of(self._opened().commit())
 
     def follow(self, *, interval: float = 5, until: int | None = None, timeout: float | None = None) -> Iterator[PullReport]:
-        """Pull whenever there is something new, and say so each time.
+        """Pull each new version, and yield its report.
 
-        In a local folder a new version is seen at once, elsewhere after about `interval` seconds. Outages are waited out and
-        logged (logger "deltawire"), and so is a run that is not there yet. Ends after version `until`, after `timeout` seconds
-        without a new one, or when the interpreter does. Never goes back: a store that has lost versions is an outage like any
-        other.
-
-            for pulled in replica.follow():
-                engine.reload(pulled.path, version=pulled.version)
+        Stores that do not notify are asked every `interval` seconds. Outages and missing runs or versions are logged (logger
+        "deltawire") and retried. Ends after version `until`, or `timeout` seconds without a new one.
         """
         watch = _core.Watch(self._store)
         failures, last_new = 0, time.monotonic()
@@ -146,17 +136,16 @@ class Pulling(Closing, Generic[Core]):
         return self._pull(None, until, newest)
 
     def close(self) -> None:
-        """Let go of the weights, which hold a whole version. A second time does nothing."""
+        """Release the weights."""
         self._closed = True
         if self._core is not None:
             self._core.close()
 
 
 class Replica(Pulling[_core.Replica]):
-    """Keeps a local checkpoint at a version of a chain, exactly.
+    """Keeps a local checkpoint at a version of a chain. Only one replica may use a folder (`Conflict`).
 
-    One per folder at a time, `Conflict` otherwise. Whatever happens, `kill -9` included, the folder holds the old version or
-    the new one when it is opened again.
+    After any failure, `kill -9` included, reopening gives the old or the new version.
 
     >>> import tempfile, numpy as np, deltawire as dw
     >>> version = dw.Publisher("memory:replica", {"w": np.arange(8)}).publish()
@@ -177,18 +166,14 @@ class Replica(Pulling[_core.Replica]):
         copy_on_write: CopyOnWrite | None = None,
         repair: bool = True,
         verify_all: bool = False,
-        feed: bool = False,
         heartbeat: bool = True,
         name: str = "",
         progress: Progress = False,
     ) -> None:
-        """Open the folder `local` (as soon as the store has a run), dropping what an earlier process had not finished preparing.
+        """Open the folder `local`, dropping unfinished work.
 
-        `accept` says what is taken from the store: whose signatures, which run. Files are patched in place; with
-        `copy_on_write` each version has a folder of its own. `repair` starts again from a version stored whole when the files
-        are not what they should be. `verify_all` hashes every tensor before patching, not only those that change. `feed` keeps
-        what is patched for engine workers of this host, which patch live weights with it (docs/engines.md). `heartbeat`
-        leaves the version in the store under `name`.
+        `copy_on_write`: each version has its own folder. `repair`: if files are damaged, start from a whole version.
+        `verify_all`: hash all tensors before patching. `heartbeat`: report to the store, as `name`.
         """
         self.local = folder = Path(local)
         handle = store_handle(store)
@@ -202,7 +187,6 @@ class Replica(Pulling[_core.Replica]):
                 copy_on_write=copy_on_write,
                 repair=repair,
                 verify_all=verify_all,
-                feed=feed,
                 heartbeat=heartbeat,
                 name=name,
                 progress=callback_of(progress, "pull"),
@@ -211,14 +195,14 @@ class Replica(Pulling[_core.Replica]):
 
     @property
     def state(self) -> ReplicaState | None:
-        """What the folder holds; None: nothing yet."""
+        """What the folder holds; None: nothing."""
         core = self._try_open()
         report = None if core is None else core.state
         return None if report is None else ReplicaState.of(report)
 
     @property
     def version(self) -> int | None:
-        """The version that the folder holds."""
+        """The version in the folder."""
         state = self.state
         return None if state is None else state.version
 
@@ -226,16 +210,16 @@ class Replica(Pulling[_core.Replica]):
         return f'Replica("{self._store.url}", "{self.local}")'
 
     def settle(self) -> None:
-        """Wait until what `commit` did is on disk, and record the version. The next `prepare` would do it too."""
+        """Wait until the commit is on disk. The next `prepare` does this too."""
         self._opened().settle()
 
-    def set_serving(self, serving: Identity | None) -> None:
-        """Note in the state and the heartbeat what an engine serves."""
-        self._opened().set_serving(serving)
+    def set_serving(self, serving: Identity | None, pause_seconds: float | None = None) -> None:
+        """Report which version the engine serves, and how long it paused for it."""
+        self._opened().set_serving(serving, pause_seconds)
 
 
 def read_replica_state(local: str | os.PathLike[str]) -> ReplicaState:
-    """What a replica's folder holds, without touching anything. `NotFound` when it is none."""
+    """What a replica's folder holds. `NotFound`: it is not a replica."""
     return ReplicaState.of(_core.read_replica_state(os.fspath(local)))
 
 
@@ -246,7 +230,7 @@ class Live:
 
     def __init__(self, source: Source, choice: Choice) -> None:
         if choice.select.trainable_only:
-            raise InvalidArgument("trainable_only: a torch module knows what is trainable, arrays do not")
+            raise InvalidArgument("trainable_only: needs a torch module; arrays do not say what is trainable")
         chosen = ((name, value) for name, value in named_tensors(source) if choice.has(name))
         self.pairs: list[tuple[str, Any]] = list(choice.renamed(chosen))
 
@@ -271,11 +255,9 @@ def live_tensors(source: Source, choice: Choice) -> Live:
 
 
 class TensorReplica(Pulling[_core.TensorReplica]):
-    """Keeps arrays at a version of a chain, in place: a serving process without files.
+    """Keeps arrays at a version of a chain, in place, without files.
 
-    The arrays may hold anything at first. They are read at any time, and written during `commit()` alone; an array that is
-    not contiguous, or cannot be written, is refused. What is there after `commit()` is proven by digest; a part in the
-    store that is damaged or missing is skipped if another path leads to the version.
+    Arrays must be contiguous and writable, may hold anything at first, and are written only during `commit()`.
 
     >>> import numpy as np, deltawire as dw
     >>> version = dw.Publisher("memory:tensor-replica", {"w": np.arange(4.0)}).publish()
@@ -307,17 +289,13 @@ class TensorReplica(Pulling[_core.TensorReplica]):
         scratch: str | os.PathLike[str] = "",
         progress: Progress = False,
     ) -> None:
-        """Watch over `tensors`: all of the model, arrays or a torch module; `select` chooses among them and renames them.
+        """Patch `tensors`: all arrays of the model, or a torch module. `select` filters and renames them.
 
-        `check_commit` proves what `commit` has patched, in the pause: on a GPU from what is written, as far as that tells, else
-        (and with `verify_all`) by another look. What differs waits for `commit` in half of the memory that `limits` allows, the
-        rest in a file. Parts and such files lie in the folder `scratch`, on a disk (default: the system's).
+        `check_commit`: verify written data during the pause. `scratch`: folder for fetched parts, and for prepared data beyond
+        half of `limits.memory_bytes`.
 
-        Arrays may be boxes of tensors: `Tensor(array, shape=..., offset=...)`, or the shards of a model's `DTensor`s. They are
-        proven like whole tensors, of which copies are kept in `scratch` for it: the model's size on disk. Each process of a
-        sharded model has a replica of its own; docs/trainers.md shows how they go to a version together.
-
-        The rest is as in `Replica`.
+        Arrays may be parts (`Tensor(array, shape=..., offset=...)`) or `DTensor` shards, of which `scratch` then holds whole
+        copies; each process has its own replica (docs/trainers.md). The rest is as in `Replica`.
         """
         live = live_tensors(tensors, Choice(select or Select()))
         gpu = cuda or Cuda()
@@ -346,23 +324,20 @@ class TensorReplica(Pulling[_core.TensorReplica]):
 
     @property
     def version(self) -> int | None:
-        """What the arrays hold, proven by digest; None: not known."""
+        """The verified version in the arrays; None: unknown."""
         core = self._try_open()
         return None if core is None else core.version
 
     def prepare(self, version: int | None = None) -> PullReport:
-        """Fetch, decode and check everything; the arrays are read, not written, and an engine may go on serving them.
-
-        Tensors of torch that lie elsewhere by now (`model.to`, `p.data = ...`) are looked at anew.
-        """
+        """As `Replica.prepare`. Torch tensors that have moved (`model.to`, `p.data = ...`) are found again."""
         self._follow_moves()
         return super().prepare(version)
 
     def commit(self) -> PullReport:
-        """Write what `prepare` left: the only part that needs a pause."""
+        """Write what `prepare` decoded."""
         moved = self._live.moved()
         if moved is not None:
-            raise InvalidArgument(f'tensor "{moved}": lies elsewhere in memory since prepare(), which has to be done again')
+            raise InvalidArgument(f'tensor "{moved}": its memory has moved since prepare(); call prepare() again')
         return self._noted(super().commit)
 
     def _pull(self, version: int | None, until: int | None = None, head: int | None = None) -> PullReport:

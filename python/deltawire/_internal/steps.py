@@ -1,4 +1,4 @@
-"""What is closed at the end of a `with`, and what goes on version by version."""
+"""Base classes of what is closed at the end of a `with`, and of what proceeds version by version."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Steps(Closing, Generic[Step]):
 
     @abstractmethod
     def next(self) -> Step | None:
-        """Move the next version; None: there is none yet, or `last` was moved."""
+        """Move the next version; None: none yet, or `last` was moved."""
 
     def __iter__(self) -> Iterator[Step]:
         """All that are there now."""
         return iter(self.next, None)
 
     def follow(self, *, interval: float = 1.0, timeout: float | None = None) -> Iterator[Step]:
-        """Move whatever is new, for ever. Ends after `last`, or after `timeout` seconds without anything new."""
+        """Move new versions as they come, until `last`, or `timeout` seconds without one."""
         last_new = time.monotonic()
         while not _core.is_ending():
             moved = self.next()
@@ -55,14 +55,14 @@ class Steps(Closing, Generic[Step]):
 
     @property
     def done(self) -> bool:
-        """Whether `last` was moved."""
+        """`last` was moved."""
         return bool(self._core.done)
 
     @property
     def run(self) -> str:
-        """The id of the chain's run."""
+        """The run's id."""
         return str(self._core.run)
 
     def close(self) -> None:
-        """Let go of the stores and the work folder."""
+        """Close stores and work folder."""
         self._core.close()

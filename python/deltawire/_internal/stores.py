@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Union
 
 from deltawire import _core
+from deltawire._internal.steps import Closing
 
 
 @dataclass(frozen=True)
@@ -18,15 +19,14 @@ class ObjectInfo:
     name: str
     size_bytes: int
     modified: float = 0.0
-    """When it was put, in seconds since 1970 by the store's own clock. 0: not known; `Chain.gc` then needs `grace_seconds=0`."""
+    """Unix seconds by the store's clock; 0: unknown, and `Chain.gc` needs `grace_seconds=0`."""
 
 
 class Store(ABC):
-    """Objects by name. Subclass it to keep chains anywhere; hand an instance to `Publisher`, `Replica` or `Chain`.
+    """Named objects. Subclass it to keep chains anywhere.
 
-    Six methods, called from any thread, several at a time. Raise `NotFound` when an object is
-    not there and `Unavailable` when trying again may help (so does Python's own `FileNotFoundError`, `ConnectionError`,
-    `TimeoutError`). Names are relative paths of letters, digits and `._-/`.
+    Methods are called from any thread, concurrently. Raise `NotFound` or `FileNotFoundError` for a missing object;
+    `Unavailable`, `ConnectionError` or `TimeoutError` if a retry may help. Names are paths of letters, digits and `._-/`.
 
     >>> import threading, numpy as np, deltawire as dw
     >>> class DictStore(dw.Store):
@@ -59,42 +59,39 @@ class Store(ABC):
     """
 
     can_put_if_absent: ClassVar[bool] = True
-    """Of racing writers of one name exactly one succeeds. Without it only a single writer is safe, and says so."""
+    """Of concurrent writers of a name one succeeds. If False, only one writer is safe."""
 
     retries: ClassVar[int] = 6
-    """How often a call that raised `Unavailable` is made again."""
+    """After `Unavailable`."""
 
     @property
     def url(self) -> str:
-        """What messages call it; no secrets."""
+        """Name for messages, without secrets."""
         return type(self).__name__
 
     @abstractmethod
     def put(self, name: str, data: bytes) -> None:
-        """Store an object, durably when this returns: whole or not at all."""
+        """Store an object atomically and durably."""
 
     @abstractmethod
     def put_if_absent(self, name: str, data: bytes) -> None:
-        """The same, but `Conflict` when the name is taken."""
+        """The same, or `Conflict` if the name exists."""
 
     @abstractmethod
     def get(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        """An object's bytes from `offset`, as slices are: fewer than `length` only at its end.
-
-        Anything with bytes in a row will do, a `memoryview` too: it is read where it is.
-        """
+        """Bytes from `offset`, or any contiguous buffer; fewer than `length` only at the end."""
 
     @abstractmethod
     def stat(self, name: str) -> ObjectInfo:
-        """An object without its bytes."""
+        """Size and time of an object."""
 
     @abstractmethod
     def list(self, prefix: str = "", start_after: str = "", limit: int = 1000) -> Sequence[ObjectInfo]:
-        """Objects whose name begins with `prefix` and sorts after `start_after`, in order; fewer than `limit` only at the end."""
+        """Sorted objects with this prefix, after `start_after`; fewer than `limit` only at the end."""
 
     @abstractmethod
     def remove(self, name: str) -> None:
-        """Remove an object; none is there afterwards, as none may have been before."""
+        """Remove an object, if it exists."""
 
     def __repr__(self) -> str:
         return f'<{type(self).__name__} "{self.url}">'
@@ -151,16 +148,16 @@ def open_store(
     connections: int = 16,
     multipart_bytes: int = 16 << 20,
     call_timeout_seconds: float = 60,
+    secret: str = "",
     secret_file: str = "",
-    behind: str = "",
+    client_cert: str = "",
     retries: int = 6,
     max_bytes_per_second: int = 0,
 ) -> Store:
-    """Open a built-in store: a path, `file:///PATH`, `s3://BUCKET/PREFIX`, `ship://HOST:PORT` or `memory:NAME`.
+    """Open a path, `file:///PATH`, `s3://BUCKET/PREFIX`, `http(s)://HOST:PORT` (`serve`; several with commas) or `memory:NAME`.
 
-    `memory:` is shared inside the process. `ship://` is a publisher that ships (`deltawire.ship`): `secret_file` holds its
-    secret, `behind` is a store with the same chain. `endpoint` to `call_timeout_seconds` are for S3 alone; credentials come from
-    the environment, as AWS's tools have it.
+    `memory:` is shared within the process. `secret` or `secret_file`: bearer token. `client_cert`: certificate and key.
+    `endpoint`, `region` and `virtual_host` are for S3; credentials come from AWS's environment variables.
 
     >>> import deltawire as dw
     >>> store = dw.open_store("memory:shelf")
@@ -180,12 +177,66 @@ def open_store(
             connections=connections,
             multipart_bytes=multipart_bytes,
             call_timeout_seconds=call_timeout_seconds,
+            secret=secret,
             secret_file=secret_file,
-            behind=_lasting(behind),
+            client_cert=client_cert,
             retries=retries,
             max_bytes_per_second=max_bytes_per_second,
         )
     )
+
+
+class Server(Closing):
+    """A chain that is served over HTTP. Made by `serve()`."""
+
+    def __init__(self, core: _core.ChainServer, arena: Closing | None = None) -> None:
+        self._core, self._arena = core, arena
+
+    @property
+    def url(self) -> str:
+        """What readers open: "http://HOST:PORT"."""
+        return self._core.url
+
+    def close(self) -> None:
+        """Answer what was asked, and end."""
+        self._core.close()
+        if self._arena is not None:
+            self._arena.close()
+
+
+def serve(
+    store: StoreLike,
+    address: str = "127.0.0.1:0",
+    *,
+    token: str = "",
+    tls_cert: str = "",
+    tls_key: str = "",
+    client_ca: str = "",
+    nixl_bytes: int = 0,
+    page: bool = False,
+) -> Server:
+    """Serve a chain over HTTP from this process. Pass its `url` to readers.
+
+    Beyond loopback it needs a `token` (bearer), or client certificates of `client_ca`. `nixl_bytes`: memory for
+    `deltawire.nixl.NixlStore`, which readers can also write. `page`: the page, API and `/metrics` of `deltawire serve`.
+
+    >>> import numpy as np, deltawire as dw
+    >>> publisher = dw.Publisher("memory:served", {"w": np.zeros(1000, np.float32)})
+    >>> seed = publisher.publish()
+    >>> with dw.serve("memory:served") as server:                           # the trainer
+    ...     mine = {"w": np.empty(1000, np.float32)}
+    ...     with dw.TensorReplica(server.url, mine) as replica:             # a replica, in any process
+    ...         version = replica.pull().version
+    >>> version
+    0
+    """
+    handle, arena = store_handle(store), None
+    if nixl_bytes:
+        from deltawire.nixl import PREFIX, Arena
+
+        arena = Arena(nixl_bytes, address)
+        handle = _core.hook_store(handle, prefix=PREFIX, get=arena.where)
+    return Server(_core.ChainServer(handle, address, token, tls_cert, tls_key, client_ca, page=page), arena)
 
 
 def _lasting(url: str) -> str:

@@ -17,11 +17,10 @@ from deltawire.errors import InvalidArgument, Unsupported
 
 @dataclass(frozen=True)
 class Tensor:
-    """An array of which more is to be said than its framework knows.
+    """An array with a description.
 
-    `dtype`, a name of the safetensors format, is what its bytes are to be read as. `offset` places the array inside a tensor
-    of `shape`: what one rank of a sharded trainer or engine holds. `cast` is what it is published as: master weights in F32 that
-    engines serve in BF16. They are converted on their way, as torch's `.to()` rounds, without a copy of all of them.
+    `dtype`: read its bytes as this safetensors dtype. `shape`, `offset`: it is the part at `offset` of a tensor of `shape`.
+    `cast`: publish it in this dtype.
 
     >>> import numpy as np, deltawire as dw
     >>> bits = np.array([[0x3F80, 0x4000]], np.uint16)            # 1.0 and 2.0 in bfloat16
@@ -60,7 +59,7 @@ def named_tensors(source: Source) -> Iterable[tuple[str, Any]]:
     if isinstance(source, Mapping):
         return source.items()
     if hasattr(source, "dtype") or isinstance(source, (str, bytes)) or not isinstance(source, Iterable):
-        raise InvalidArgument(f"a model is a dict of arrays, or pairs of names and arrays, and this is a {kind_of(source)}")
+        raise InvalidArgument(f"a model must be a dict of arrays, or pairs of names and arrays, and this is a {kind_of(source)}")
     return map(check_pair, source)
 
 
@@ -69,7 +68,7 @@ def check_pair(item: Any) -> tuple[str, Any]:
     if isinstance(item, (tuple, list)) and len(item) == 2:
         return item[0], item[1]
     raise InvalidArgument(
-        f"a model is a dict of arrays, or pairs of names and arrays, and this one holds a {kind_of(item)}, which has no name; "
+        f"a model must be a dict of arrays, or pairs of names and arrays, and this one has a {kind_of(item)}, which has no name; "
         "give the model itself, or dict(model.named_parameters())"
     )
 
@@ -115,7 +114,7 @@ def _writable(name: str, tensor: Tensor) -> _core.Tensor:
 
 def _place(name: str, tensor: Tensor) -> str:
     if not isinstance(name, str):
-        raise InvalidArgument(f"names of tensors are str, and {name!r} is {kind_of(name)}") from None
+        raise InvalidArgument(f"names of tensors must be str, and {name!r} is {kind_of(name)}") from None
     return f'tensor "{name}": {kind_of(tensor.array)}'
 
 
@@ -123,7 +122,7 @@ def _no_array(name: str, tensor: Tensor) -> InvalidArgument:
     place, dtype = _place(name, tensor), getattr(tensor.array, "dtype", None)
     if dtype is not None:
         return InvalidArgument(f"{place} of dtype {dtype}, which safetensors does not have")
-    return InvalidArgument(f"{place} is no array: it has neither DLPack nor the buffer protocol")
+    return InvalidArgument(f"{place} is not an array: it supports neither DLPack nor the buffer protocol")
 
 
 def _list(numbers: Sequence[int] | None) -> list[int] | None:

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import shutil
+import socket
 import time
 import uuid
 from collections.abc import Callable
@@ -26,7 +27,8 @@ from deltawire._internal.stores import StoreLike
 from deltawire.engines.follower import Follower
 from deltawire.engines.host import Host, local_identity
 from deltawire.engines.settings import Settings
-from deltawire.errors import BaseMismatch, Corruption, InvalidArgument, IoError, Unavailable
+from deltawire.engines.workers import WorkerFile
+from deltawire.errors import BaseMismatch, Corruption, Error, InvalidArgument, IoError, Unavailable
 from deltawire.live import Proof
 
 log = logging.getLogger("deltawire")
@@ -62,7 +64,7 @@ class AdapterCalls(Protocol):
         """From now on requests for `name` begin with that one."""
 
     def is_served(self, name: str, handle: Any) -> bool:
-        """Whether they still do: somebody else may have removed it."""
+        """Whether they still do: another caller may have removed it."""
 
     def running(self) -> dict[str, int]:
         """How many requests run with which label."""
@@ -80,7 +82,8 @@ class AdapterFollower(Follower):
         self._suspect: str | None = None  # a proof that failed
         self._swept = 0.0
         self._stage = Stage(settings.local)
-        self._host = Host(settings, copy_on_write=CopyOnWrite(keep=2), serving=lambda: self.seen.served)
+        self._host = Host(settings, copy_on_write=CopyOnWrite(keep=2))
+        self._file: WorkerFile | None = None
 
     async def update(self, wanted: Wanted = ANY) -> Identity:
         """To the local version: stage, prove, load on all workers, switch. One at a time."""
@@ -111,7 +114,7 @@ class AdapterFollower(Follower):
             await self._look_at_workers()
             self.seen.updates += 1
             self.seen.heals += suspect is not None
-            self._host.look()
+            self._say_served(held)
             log.info("deltawire: %s is served, loaded in %.1f ms", loaded.label, 1e3 * (time.perf_counter() - began))
             return held
 
@@ -121,19 +124,29 @@ class AdapterFollower(Follower):
             served = self._served
             if served is None:
                 raise RuntimeError("no version is served yet")
-            store, wrong, count = self._settings.store, [], 0
+            settings, wrong, count = self._settings, [], 0
             try:
-                if store:
-                    count = await asyncio.to_thread(prove_adapter, served.folder, store, served.version, self._settings.trust)
+                store = settings.open_store()
+                count = await asyncio.to_thread(prove_adapter, served.folder, store, served.version, settings.trust)
             except (BaseMismatch, Corruption) as error:
                 wrong.append(str(error))
                 self._suspect = str(error)
                 await self._look_at_workers()
-            unproven = [] if store else [f"{served.label}: no store is named"]
-            return served.version._asdict() | {"mode": mode, "num_tensors": count, "wrong": wrong, "unproven": unproven}
+            return served.version._asdict() | {"mode": mode, "num_tensors": count, "wrong": wrong, "unproven": []}
+
+    def _say_served(self, served: Identity) -> None:
+        """For the heartbeat of this host."""
+        try:
+            name = f"adapter-{socket.gethostname()}-{os.getpid()}-{id(self)}"
+            self._file = self._file or WorkerFile(self._settings.local, name)
+            self._file.note(served=served)
+        except (Error, OSError) as error:
+            log.warning("deltawire: %s: %s", self._settings.local, error)
 
     def close(self) -> None:
         """Let go of the folders."""
+        if self._file is not None:
+            self._file.close()
         self._host.close()
         self._stage.close()
 
@@ -163,15 +176,15 @@ class AdapterFollower(Follower):
     def _take(self, version: Identity) -> Path:
         source = Path(self._settings.local, f"v{version.version:010d}")
         if not source.is_dir():
-            raise Unavailable(self._host.error or f"{source}: is gone; a newer version may have come")
+            raise Unavailable(self._host.error or f"{source}: is gone; there may be a newer version")
         again = f"-{self.seen.heals + 1}" if self._suspect else ""  # the same version, from files that are right
         folder = self._stage.take(source, f"{version.run[:8]}-v{version.version}{again}")
         try:
             base, wanted = check_adapter(folder).get("base_model_name_or_path"), self._settings.base_model
             if wanted and base != wanted:
                 raise InvalidArgument(f"{version} is an adapter for {base}, and this server takes those for {wanted}")
-            if self._settings.store and (self._settings.verify != "off" or self._suspect):
-                prove_adapter(folder, self._settings.store, version, self._settings.trust)
+            if self._settings.verify != "off" or self._suspect:
+                prove_adapter(folder, self._settings.open_store(), version, self._settings.trust)
         except Exception:
             self._drop(folder)
             raise
@@ -212,7 +225,7 @@ class AdapterFollower(Follower):
         self._leaving.remove(old)
         await asyncio.to_thread(self._drop, old.folder)
 
-    async def _held(self, workers: list[dict[str, Any]]) -> Identity | None:
+    async def _held(self) -> Identity | None:
         return await asyncio.to_thread(local_identity, self._settings.local)
 
     async def _statuses(self) -> list[dict[str, Any]]:
@@ -258,7 +271,7 @@ class Stage:
         unfinished.mkdir()
         try:
             if not (source / CONFIG).is_file():
-                raise InvalidArgument(f"{source}: has no {CONFIG}: the chain is not one of an adapter, as PEFT saves it")
+                raise InvalidArgument(f"{source}: has no {CONFIG}: the chain has no adapter as PEFT saves it")
             shutil.copyfile(source / CONFIG, unfinished / CONFIG)
             shutil.copyfile(_weights_of(source), unfinished / WEIGHTS)
             check_adapter(unfinished, source)
@@ -299,7 +312,7 @@ def check_adapter(folder: Path, source: Path | None = None) -> dict[str, Any]:
     except (SafetensorError, OSError) as error:
         raise Corruption(f"{source / WEIGHTS}: {error}") from error
     if not pairs:
-        raise InvalidArgument(f"{source / WEIGHTS}: has no tensor of LoRA: its names are not those that PEFT saves")
+        raise InvalidArgument(f"{source / WEIGHTS}: has no LoRA tensors: the names are not those that PEFT saves")
     for module, halves in pairs.items():
         _check_pair(module, halves, config)
     return config

@@ -35,7 +35,7 @@ class Form:
 
 
 class LocalCheckpoint:
-    """Reads a folder that a replica may be patching: whoever uses what it reads proves it."""
+    """Reads a folder that a replica may be patching, so the caller must verify what it reads."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -35,13 +35,13 @@ class Copied:
 
 
 class Copies:
-    """Those of some models. `look` finds them, `refresh` writes them anew."""
+    """Those of some models. `look` finds them, `refresh` updates them."""
 
     def __init__(self, models: Sequence[torch.nn.Module]) -> None:
         """While they are equal to what they are copies of."""
         self._models = models
         self.reloaded: Collection[str] = ()
-        """Modules that go through the engine's own loader, which makes anew what it keeps of them."""
+        """Modules that go through the engine's own loader, which rebuilds what it derives from them."""
         self._owners: list[tuple[str, Any]] = []
         self._seen: list[tuple[Any, int, list[tuple[str, Any]]]] = []  # owners, how many attributes they had, and which
         self._known: dict[_Place, tuple[torch.Tensor, _Name | None]] = {}  # by the copy's place, which is held: what it is of

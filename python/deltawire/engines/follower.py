@@ -9,18 +9,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from deltawire._internal.identity import ANY, Identity, Wanted
-from deltawire.engines.host import local_identity
+from deltawire import _core
+from deltawire._internal.identity import ANY, Identity, Wanted, is_before
+from deltawire.engines.host import look_now, newest_here
 from deltawire.engines.settings import Settings
+from deltawire.engines.workers import read_workers, served_by, workers_folder
 from deltawire.errors import Error
 
 log = logging.getLogger("deltawire")
 
-_LOOK_SECONDS = 0.05  # between looks at the local folder, which cost nothing
-_ASK_SECONDS = 0.2  # between questions to workers, which are answered between two steps
+_LOOK_SECONDS = 0.5  # at most, between looks at the local folder: workers wake the follower when they have staged a version
 _CHECKS_PER_QUESTION = 6  # each question to idle workers of vLLM keeps them spinning for a second
 _MOST_SECONDS = 60.0  # between attempts to heal, each of which pauses the engine
-_STAGE_SECONDS = 0.02  # the same while they stage a version
+_HINT_SECONDS = 0.1  # at least, between looks into the store that callers bring about
+_STAGE_SECONDS = 0.02  # the same while workers of other hosts stage a version
 
 
 class EngineCalls(Protocol):
@@ -37,7 +39,7 @@ class EngineCalls(Protocol):
         """No step is begun any more; requests wait."""
 
     async def resume(self) -> None:
-        """Requests go on, unless somebody else has paused the engine too."""
+        """Resume requests, unless another caller has paused the engine too."""
 
     async def set_version(self, served: Identity) -> None:
         """What the engine says of its weights, in its own words."""
@@ -52,13 +54,15 @@ class Seen:
     state: str = "starting"  # starting, serving, updating
     error: str | None = None
     problems: dict[str, str] = field(default_factory=dict)
-    """Why the engine is not ready though it serves something: host, store, local, workers, proof, label, pause."""
+    """Why the engine is not ready though it serves something: host, store, workers, proof, label, pause."""
     updates: int = 0
     failures: int = 0
     heals: int = 0  # proofs that failed, and were made up for
     pause_seconds: float | None = None  # of the last update, from the first call to the last
     pause_seconds_total: float = 0.0
     updated: float | None = None  # time.time()
+    timeline: dict[str, float] = field(default_factory=dict)
+    """When what happened with the last version, by time.time(): staging, staged (by the last worker), pause, written, served."""
     workers: list[dict[str, Any]] = field(default_factory=list)
 
     def why_not_ready(self, wanted: Wanted) -> str | None:
@@ -78,6 +82,8 @@ class Follower:
         self.busy = asyncio.Lock()  # one update at a time
         self._checked = float("-inf")  # when the store was looked at last
         self._num_checks = 0
+        self._hinted = float("-inf")
+        self._events = _core.FolderEvents()  # of what workers of this host say
         self.seen = Seen()
 
     @property
@@ -92,7 +98,7 @@ class Follower:
             try:
                 await self._go_on()
                 failures = 0
-                await asyncio.sleep(_ASK_SECONDS if self._settings.shards else _LOOK_SECONDS)
+                await self._wait()
             except asyncio.CancelledError:
                 raise
             except Exception as error:
@@ -100,6 +106,11 @@ class Follower:
                 self._note(error)
                 most = _MOST_SECONDS if "proof" in self.seen.problems else self._settings.interval
                 await asyncio.sleep(min(most, 0.5 * 2 ** min(failures, 7)))
+
+    async def _wait(self, seconds: float = _LOOK_SECONDS) -> None:
+        """Until a worker of this host says something new, or for that long."""
+        self._events.watch(workers_folder(self._settings.local), writes=True)
+        await asyncio.to_thread(self._events.wait, seconds)
 
     async def _go_on(self) -> None:
         """What there is to do next."""
@@ -111,12 +122,16 @@ class Follower:
             await self._attach()
         elif await self._is_due():
             await self.update()
+        elif await self._is_summed():
+            await self.prove("behind")
         elif time.monotonic() - self._checked >= self._settings.interval:
             self._num_checks += 1
             await self.check(ask_workers=self._num_checks % _CHECKS_PER_QUESTION == 0)
 
     async def _is_due(self) -> bool:
-        """An update that nobody asked for. Where the caller decides about versions, weights are healed at their own only."""
+        """An update without a request. If callers choose the versions, only repair the weights at their version."""
+        if "proof" not in self.seen.problems and any(words.get("suspect") for words in (await self._stagings())[0]):
+            await self._look_at_workers()
         is_behind = await self._is_behind()
         if self._settings.follow:
             return is_behind or self._must_update
@@ -132,25 +147,32 @@ class Follower:
         async with self.busy:
             goal = await self._staged_goal(wanted)
             suspect = self.seen.problems.get("proof")
+            if await self._is_summed():  # no version is replaced before its proof is known
+                await self._prove("behind")
+                if "proof" in self.seen.problems and not suspect:
+                    raise RuntimeError(self.seen.problems["proof"])
             if goal == self.seen.served and not self._must_update:
                 return goal
             self.seen.state = "updating"
             began = time.perf_counter()
             try:
+                self.seen.timeline["pause"] = time.time()
                 try:
                     await self._engine.pause(
                         self._settings.keep_cache and not suspect
                     )  # of what wrong weights computed nothing stays
                     reached = await self._write(goal)
+                    self.seen.timeline["written"] = time.time()
                 finally:
                     await self._resume()
+                self._serve(reached)
+                self.seen.timeline["served"] = time.time()
             finally:
                 known = getattr(self._engine, "paused_seconds", None)
                 self.seen.pause_seconds = time.perf_counter() - began if known is None else known
                 self.seen.pause_seconds_total += self.seen.pause_seconds
                 self.seen.state = "serving"
                 await self._look_at_workers()
-            self._serve(reached)
             self.seen.updates += 1
             if suspect and "proof" not in self.seen.problems:
                 self.seen.heals += 1
@@ -170,7 +192,7 @@ class Follower:
         try:
             await self._engine.set_version(served)
         except Exception as error:
-            self._problem("label", f"outputs are not labelled as {served}: {error}")
+            self._problem("label", f"outputs cannot be labelled as {served}: {error}")
         else:
             self.seen.problems.pop("label", None)
 
@@ -185,9 +207,24 @@ class Follower:
     async def prove(self, mode: str) -> dict[str, Any]:
         """What all workers hold against what the version says."""
         async with self.busy:
-            answers = await self._engine.call("prove", mode=mode)
-            await self._look_at_workers()
-            return _added_up(answers)
+            return await self._prove(mode)
+
+    async def _prove(self, mode: str) -> dict[str, Any]:
+        answers = await self._engine.call("prove", mode=mode)
+        await self._look_at_workers()
+        return _added_up(answers)
+
+    async def _is_summed(self) -> bool:
+        """Whether all workers have added up what was written without a proof."""
+        workers, _ = await self._stagings() if self.settings.verify == "behind" else ([], True)
+        return bool(workers) and all(worker.get("summed") for worker in workers)
+
+    def hint(self, wanted: Wanted) -> None:
+        """Somebody waits for that version: if it is none that is served, look into the store now."""
+        now = time.monotonic()
+        if not wanted.is_met_by(self.seen.served) and now - self._hinted >= _HINT_SECONDS:
+            self._hinted = now
+            look_now(self._settings.local)
 
     async def check(self, *, ask_workers: bool = True) -> None:
         """Ask all workers, and the store, whether what is served is still what it should be."""
@@ -199,7 +236,7 @@ class Follower:
     async def status(self) -> dict[str, Any]:
         """Everything, with the workers' own words."""
         await self._look_at_workers()
-        self.seen.held = await self._held(self.seen.workers)
+        self.seen.held = await self._held()
         troubles = [worker.get(key) for worker in self.seen.workers for key in ("host_error", "staging_error", "error")]
         error = next(filter(None, [*self.seen.problems.values(), self.seen.error, *troubles]), None)
         settings = self.settings
@@ -224,27 +261,18 @@ class Follower:
         self.seen.served, self.seen.error, self.seen.updated = served, None, time.time()
 
     async def held(self) -> Identity | None:
-        """The newest version that is here to be served."""
-        return await self._held(await self._statuses() if self._settings.shards else [])
+        """The newest version that is here to be served, or is served: the checkpoint follows behind."""
+        held, served = await self._held(), self.seen.served
+        return served if is_before(held, served) else held
 
-    async def _held(self, workers: list[dict[str, Any]]) -> Identity | None:
-        """What the host's folder holds; with shards, what all workers have staged."""
-        if not self._settings.shards:
-            return await asyncio.to_thread(local_identity, self._settings.local)
-        staged = {_identity(worker.get("staged")) for worker in workers}
-        return self.seen.served if len(staged) > 1 or None in staged else next(iter(staged), self.seen.served)
+    async def _held(self) -> Identity | None:
+        """The newest that has come to this host."""
+        return await asyncio.to_thread(newest_here, self._settings.local)
 
     async def _is_behind(self) -> bool:
-        held = self.seen.held = await self.held()
+        held = self.seen.held = await self._held()
         served = self.seen.served
-        if held is None or served is None or held == served:
-            self.seen.problems.pop("local", None)
-            return False
-        if held.run == served.run and held.version < served.version:  # versions do not go back by themselves
-            self._problem("local", f"{served} is served, and {self._settings.local} holds {held}: has the store lost versions?")
-            return False
-        self.seen.problems.pop("local", None)
-        return True
+        return None not in (held, served) and held != served and not is_before(held, served)  # the checkpoint follows
 
     async def _staged_goal(self, wanted: Wanted) -> Identity:
         """What all workers have staged, while the engine serves. One that cannot stage it says why in the update.
@@ -254,28 +282,48 @@ class Follower:
         end = time.monotonic() + self._settings.timeout
         asked: Identity | None = None
         while True:
-            workers = await self._look_at_workers()
+            workers, all_here = await self._stagings()
             is_suspect = "proof" in self.seen.problems  # then what is served is compared and staged like any other
             staged = {
                 _identity(worker.get("staged") or (None if worker.get("suspect") else worker.get("served"))) for worker in workers
             }
             (common,) = staged if len(staged) == 1 else (None,)
             if common is not None and (is_suspect or common != self.seen.served) and wanted.is_met_by(common):
+                self.seen.timeline = {
+                    "staging": min((worker.get("staging_at") or 0.0 for worker in workers), default=0.0),
+                    "staged": max((worker.get("staged_at") or 0.0 for worker in workers), default=0.0),
+                }
                 return common
-            held = await self._held(workers)
+            held = await self.held()
             is_failing = any(worker.get("staging_error") or worker.keys() == {"error"} for worker in workers)
-            if is_suspect and self._settings.shards:
-                raise RuntimeError("weights are wrong: the trainer's next version comes whole")
             if held is not None and wanted.is_met_by(held):
-                if (is_failing and asked == held) or (held == self.seen.served and not is_suspect) or self._settings.shards:
+                if (is_failing and asked == held) or (held == self.seen.served and not is_suspect):
                     return held
-                if asked is None or is_failing:
-                    asked = held
-                    await self._engine.call("stage", goal=list(held))
+                ready = [one for one in staged if one is not None and one != self.seen.served and wanted.is_met_by(one)]
+                # All of them to one version: the oldest that one has staged. Weights in doubt are compared with the newest one.
+                if is_failing or len(ready) > (0 if is_suspect else 1):
+                    choose = max if is_suspect else min
+                    goal = held if is_failing else choose(ready, key=lambda one: one.version)
+                    if goal != asked:
+                        asked = goal
+                        await self._engine.call("stage", goal=list(asked))
             if time.monotonic() >= end:
                 there = "no version" if held is None else str(held)
                 raise RuntimeError(f"{wanted} was not staged in {self._settings.timeout:g} s; {self._settings.local}: {there}")
-            await asyncio.sleep(_STAGE_SECONDS)
+            await self._wait(_LOOK_SECONDS if all_here else _STAGE_SECONDS)
+
+    async def _stagings(self) -> tuple[list[dict[str, Any]], bool]:
+        """What workers serve and have staged, and whether all of them are on this host: then their files say it.
+
+        That costs the engine nothing; a question waits for its step.
+        """
+        files = read_workers(self._settings.local)
+        names = [str(worker.get("name")) for worker in self.seen.workers]
+        all_here = all(name in files for name in names)
+        if self.seen.problems or not names or not all_here:
+            return await self._look_at_workers(), all_here
+        words = [files[name] | {what: _words(served_by(files[name], what)) for what in ("served", "staged")} for name in names]
+        return words, all_here
 
     async def _look_at_workers(self) -> list[dict[str, Any]]:
         """What they say of themselves, and what of it is a problem."""
@@ -300,7 +348,7 @@ class Follower:
     async def _look_at_store(self) -> None:
         """Versions of a run that the store holds no longer may be there under the same numbers as another's."""
         served = self.seen.served
-        run = await asyncio.to_thread(_run_in, self._settings.store)
+        run = await asyncio.to_thread(_run_in, self._settings)
         if served is not None and run is not None and run != served.run:
             words = f"{served} is served, and {self._settings.store} holds run {run[:8]} now"
             self._problem("store", f"{words}: move {self._settings.local} away to follow that run")
@@ -335,20 +383,24 @@ async def update_engines(engine: EngineCalls, **options: Any) -> Identity:
     except RuntimeError:
         if several:
             back = Identity(*same(await engine.call("revert")))
-            log.error("deltawire: the update was taken back on all engines; %s is served on", back)
+            log.error("deltawire: the update was rolled back on all engines; %s is still served", back)
         raise
+
+
+def _words(identity: Identity | None) -> dict[str, Any] | None:
+    return None if identity is None else identity._asdict()
 
 
 def _identity(words: dict[str, Any] | None) -> Identity | None:
     return None if words is None else Identity(**words)
 
 
-def _run_in(store: str) -> str | None:
+def _run_in(settings: Settings) -> str | None:
     """The run that a store holds; None: none, or it cannot be asked now, which the host's replica tells."""
     from deltawire._internal.chain import Chain
 
     try:
-        return Chain(store).run if store else None
+        return Chain(settings.open_store()).run
     except Error:
         return None
 

@@ -26,7 +26,7 @@ def gather(group: Group, words: Any) -> list[Any]:
 
 
 def agree(group: Group, call: Callable[[], Any]) -> Any:
-    """What `call` gives, if it succeeds on all workers; else every worker raises: none goes on alone, to wait for the others."""
+    """The result of `call` if it succeeds on all workers; otherwise every worker raises, so that none waits for the others."""
     result, failure = None, None
     try:
         result = call()

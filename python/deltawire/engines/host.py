@@ -1,28 +1,61 @@
-"""The host's replica, in a thread of whichever of its workers comes first."""
+"""What a host keeps for its engine workers: the newest deltas, and behind them a local checkpoint for restarts.
+
+`Keeper` does the work, in a process of its own, so that it takes no lock, no interpreter and no memory map of an engine. Every
+worker has a `Host`, which starts that process where none runs, and hears what is wrong with it.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
+import os
+import subprocess
+import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
+from typing import IO, TYPE_CHECKING, Any
 
 from deltawire import _core
-from deltawire._internal.identity import Identity, Wanted, identity_of
-from deltawire._internal.options import CopyOnWrite
+from deltawire._internal.identity import Identity, Wanted, identity_of, is_before
+from deltawire._internal.options import CopyOnWrite, Limits
 from deltawire._internal.replica import Replica, read_replica_state
-from deltawire._internal.stores import Store, StoreLike
-from deltawire.engines import transport
+from deltawire._internal.stores import Store, built_in, store_handle
 from deltawire.engines.settings import Settings
-from deltawire.errors import BaseMismatch, Conflict, Error, NotFound, Unavailable
+from deltawire.engines.workers import (
+    is_at,
+    longest_pause,
+    oldest_served,
+    read_boxes,
+    read_workers,
+    served_by,
+    slowest,
+    try_lock,
+    workers_folder,
+)
+from deltawire.errors import BaseMismatch, Corruption, Error, IoError, NotFound, Unavailable
+from deltawire.nixl import NixlStore
+
+if TYPE_CHECKING:
+    from deltawire.torch import Broadcast
 
 log = logging.getLogger("deltawire")
 
-_TROUBLE_INTERVALS = 4.0  # for which what the keeper of a folder has said is true
-_SLICE = 0.25  # seconds, within which a thread that waits notices that it is to end
+_FRESH_INTERVALS = 4.0  # for which what a keeper has said of itself is true
+_WAIT_SECONDS = 1.0  # at most, between looks at what no event tells
+_RECORD_SECONDS, _RECORD_VERSIONS = 5.0, 8  # how far the checkpoint may fall behind where no worker reads it
+_CORES_SHARE = 2  # of which the checkpoint takes one
+_END_SECONDS = 2.0  # that a pull has to come to its end when its process is to end
+_NOTE_BYTES, _LONGEST = 4096, 500  # of what is wrong, and characters of its text
+_NICE = 10  # of the threads that decode and patch the checkpoint: engines go first
 
 
 def local_identity(local: str) -> Identity | None:
@@ -32,6 +65,23 @@ def local_identity(local: str) -> Identity | None:
     except Error:
         return None
     return None if state.patching_to is not None else state.identity
+
+
+def spooled_identity(local: str, boxes: str = "") -> Identity | None:
+    """The newest version whose deltas are on this host, all of them or what a worker with these boxes needs."""
+    return identity_of(_core.newest_spooled(local, boxes))
+
+
+def newest_here(local: str, boxes: str | None = None) -> Identity | None:
+    """The newest version that workers of this host can go to: by deltas, or else by the checkpoint.
+
+    `boxes`: those of one worker; None: all workers that are there.
+    """
+    all_boxes = {words.get("boxes") or "" for words in read_workers(local).values()} if boxes is None else {boxes}
+    known = [spooled_identity(local, one) for one in all_boxes or {""}]
+    spooled = None if None in known else min((one for one in known if one is not None), key=lambda one: one.version)
+    held = local_identity(local)
+    return spooled if held is None or is_before(held, spooled) else held
 
 
 @contextmanager
@@ -44,7 +94,7 @@ def reading(local: str, how: int = fcntl.LOCK_SH, patience: float = 60.0) -> Ite
     if not folder.is_dir():
         yield
         return
-    with Path(folder, "reading").open("wb") as lock:
+    with Path(folder, "reading").open("ab") as lock:
         end = time.monotonic() + patience
         while True:
             try:
@@ -57,130 +107,259 @@ def reading(local: str, how: int = fcntl.LOCK_SH, patience: float = 60.0) -> Ite
         yield
 
 
-class Host:
-    """Keeps the local checkpoint and its feed at the newest version while engines serve.
+class _IsKept(Exception):
+    """Another process keeps the folder, and says what is wrong with it."""
 
-    Every worker of a host has one; the one that gets the folder's lock does the work, and when it ends another takes over.
-    With `copy_on_write` each version has a folder of its own, and there is no feed; `serving` says what the heartbeat reports.
+
+@contextmanager
+def _only_keeper(local: str) -> Iterator[Callable[[], bool]]:
+    """`_IsKept` when another process is the one. Freed by the kernel when this one ends in any way.
+
+    What is given says whether the folder is still there: somebody may move it away.
+    """
+    folder = Path(local, ".deltawire")
+    folder.mkdir(parents=True, exist_ok=True)
+    with Path(folder, "keeper").open("ab") as lock:
+        if not try_lock(lock.fileno(), fcntl.LOCK_EX):
+            raise _IsKept
+        yield lambda: is_at(lock.fileno(), folder / "keeper")
+
+
+def _is_kept(local: str) -> bool:
+    with suppress(FileNotFoundError), Path(local, ".deltawire", "keeper").open("rb") as lock:
+        return not try_lock(lock.fileno(), fcntl.LOCK_SH)
+    return False
+
+
+class Rhythm:
+    """When to look into a store that does not say when it changes: often around the time at which a version is expected."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval, self._came = interval, deque[float](maxlen=8)
+
+    def came(self, now: float) -> None:
+        """A version did."""
+        self._came.append(now)
+
+    def pause(self, now: float) -> float:
+        """Seconds until the next look, at most the interval."""
+        if len(self._came) < 3:
+            return self._interval
+        usual = median(later - earlier for earlier, later in pairwise(self._came))
+        since = now - self._came[-1]
+        early = 0.8 * usual - since
+        overdue = 0.25 * (since - usual)
+        return min(self._interval, early if early > 0 else max(0.01, 0.02 * usual, overdue))
+
+
+class Keeper:
+    """Fetches versions as they are published, and lets the local checkpoint follow behind, each in a thread.
+
+    The checkpoint is what a restart needs: it is brought to the newest version every few seconds, or sooner where a worker reads
+    it. With `copy_on_write` each version has a folder of its own.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        copy_on_write: CopyOnWrite | None = None,
-        serving: Callable[[], Identity | None] | None = None,
-    ) -> None:
-        self._settings, self._copy_on_write, self._serving = settings, copy_on_write, serving
-        self._trouble = Path(settings.local, ".deltawire", "trouble")  # what keeps the keeper of the folder from going on
+    def __init__(self, settings: Settings, *, copy_on_write: CopyOnWrite | None = None, nice: int = 0) -> None:
+        self._settings, self._copy_on_write, self._nice = settings, copy_on_write, nice
+        self._own = Path(settings.local, ".deltawire")
         self._stop = threading.Event()
-        self._look = threading.Event()  # somebody waits: look into the store now
-        self._joined: Store | None = None  # of the publisher, where it ships and this process keeps the folder
-        self.error: str | None = None
-        self.is_blocked = False  # what is wrong is not a store out of reach for a while
-        self._thread = threading.Thread(target=self._run, name="deltawire-host", daemon=True)
+        self._watch: _core.Watch | None = None
+        self._broadcast: Broadcast | None = None
+        self._events = _core.FolderEvents()  # wakes the thread of the checkpoint
+        self._newest: Identity | None = None
+        self._refused: str | None = None  # why boxes of workers were not used
+        self._errors: dict[str, Exception] = {}  # of the two threads
+        self._said = ""
+        self._noting = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="deltawire-fetch", daemon=True)
         self._thread.start()
 
-    def wait_for(self, wanted: Wanted, timeout: float) -> Identity:
-        """What is held, as soon as that is what is wanted; without a version, the newest of the store.
+    def look(self) -> None:
+        """Somebody waits for a version, or an engine has gone to one: look now."""
+        self._events.wake()
+        if self._watch is not None:
+            self._watch.wake()
 
-        A number without a run is one of the run that the store holds now. `Unavailable` when it does not come in time,
-        `BaseMismatch` at once when the folder holds another run.
-        """
-        end = time.monotonic() + timeout
-        exact = wanted if wanted.version is not None and wanted.run is not None else None
-        while True:
-            exact = exact or self._in_store(wanted)
-            held = local_identity(self._settings.local)
-            if exact is not None and exact.is_met_by(held):
-                assert held is not None
-                return held
-            if exact is not None and held is not None and exact.run not in (None, held.run):
-                raise BaseMismatch(
-                    f"{self._settings.local}: holds {held}, and {exact} is wanted: move the folder away, or name another one"
-                )
-            if time.monotonic() >= end:
-                what = "the newest version" if wanted.version is None else str(wanted)
-                there = "nothing" if held is None else str(held)
-                why = f": {self.error}" if self.error else ""
-                raise Unavailable(f"{self._settings.local}: {what} did not come in {timeout:g} s; it holds {there}{why}")
-            self._look.set()
-            time.sleep(0.02)
-
-    def close(self) -> None:
+    def close(self, timeout: float = 10) -> None:
         """Let go of the folder."""
         self._stop.set()
-        self._look.set()
-        self._thread.join(timeout=10)
+        self.look()
+        self._thread.join(timeout)
 
-    def _in_store(self, wanted: Wanted) -> Wanted | None:
-        """The same with the run that the store holds, or its newest version; None: that cannot be said now."""
-        from deltawire._internal.chain import Chain
-
-        store = self._joined or self._settings.store
-        if not store:  # of a publisher that another process is connected to
-            return wanted
-        try:
-            chain = Chain(store)
-            number = chain.head if wanted.version is None else wanted.version
-            return None if number is None else Wanted(number, wanted.run or chain.run, wanted.manifest)
-        except Error as error:
-            self._note(error)
-            return None
+    @property
+    def _ending(self) -> bool:
+        return self._stop.is_set() or _core.is_ending()
 
     def _run(self) -> None:
-        while not self._stop.is_set() and not _core.is_ending():
+        while not self._ending:
             try:
-                self._keep()
-            except Conflict:  # another process of this host is the one, and says what is wrong
-                self._note(self._said_by_keeper())
-                self._stop.wait(1)
+                with _only_keeper(self._settings.local) as is_there, self._heard(), self._source() as store:
+                    while not self._ending and is_there():
+                        try:
+                            self._keep(store, is_there)
+                        except Exception as error:
+                            if self._broadcast is None:  # the store is opened anew: its secret may be another one now
+                                raise
+                            self._note("store", error)  # the group is not only this host's
+                            self._stop.wait(min(self._settings.interval, _WAIT_SECONDS))
+            except _IsKept:
+                self._stop.wait(_WAIT_SECONDS)
             except Exception as error:  # a thread's last words would be lost
-                self._say(error)
-                self._notify_others(error)
-                self._stop.wait(self._settings.interval)
+                self._note("store", error)
+                self._stop.wait(min(self._settings.interval, _WAIT_SECONDS))
 
-    def _keep(self) -> None:
-        Path(self._settings.local).mkdir(parents=True, exist_ok=True)
-        if self._settings.transport == "store":
-            self._follow(self._settings.store)
-            return
-        transport.check_free(self._settings.local)
+    @contextmanager
+    def _heard(self) -> Iterator[None]:
+        """Whoever writes to LOCAL/.deltawire/look wants something new."""
+        path, ended = self._own / "look", threading.Event()
+        if not path.is_fifo():
+            path.unlink(missing_ok=True)
+            os.mkfifo(path)
+        pipe = os.open(path, os.O_RDWR)
+
+        def hear() -> None:
+            while os.read(pipe, 4096) and not ended.is_set():
+                self.look()
+
+        thread = threading.Thread(target=hear, name="deltawire-look", daemon=True)
+        thread.start()
         try:
-            self._joined = transport.join(self._settings)
-        except Unavailable as error:
-            if not self._settings.store:
-                raise
-            self._say(error)
-            self._follow(self._settings.store, until=time.monotonic() + self._settings.interval)
-            return
-        try:
-            self._follow(self._joined)
+            yield
         finally:
-            self._joined = None
+            ended.set()
+            os.write(pipe, b"\n")
+            thread.join()
+            os.close(pipe)
 
-    def _follow(self, store: StoreLike, until: float = float("inf")) -> None:
-        folders = self._copy_on_write
-        with Replica(
-            store, self._settings.local, accept=self._settings.accept, feed=folders is None, copy_on_write=folders
-        ) as replica:
-            watch = _core.Watch(replica._store)
-            while not self._stop.is_set() and not _core.is_ending() and time.monotonic() < until:
-                try:
-                    self._pull(replica)
-                    self._note(None)
-                    self._notify_others(None)
-                    self._note_serving(replica)
-                except NotFound as error:  # nothing was published yet, or versions were lost
-                    self._note(error)
-                    if replica.state is not None:
-                        raise
-                except Unavailable as error:
-                    self._say(error)
-                self._wait(watch, replica)
+    @contextmanager
+    def _source(self) -> Iterator[Store]:
+        """Where versions come from."""
+        settings = self._settings
+        if settings.transport == "nixl":
+            yield NixlStore(settings.store, secret=settings.secret, secret_file=settings.secret_file)
+            return
+        store = settings.open_store()
+        if settings.transport == "store":
+            yield store
+            return
+        from deltawire.torch import Broadcast
+
+        with Broadcast(self._settings.rendezvous, store) as broadcast:
+            self._broadcast = broadcast
+            yield broadcast.store
+
+    def _keep(self, store: Store, is_there: Callable[[], bool]) -> None:
+        behind: threading.Thread | None = None
+        ended = threading.Event()
+        try:
+            spool = _core.Spool(store_handle(store), Path(self._settings.local), accept=self._settings.accept)
+            self._watch, rhythm = _core.Watch(store_handle(store)), Rhythm(self._settings.interval)
+            while not self._ending and is_there():
+                if self._fetch(spool):
+                    rhythm.came(time.monotonic())
+                    self._events.wake()
+                if behind is None and self._newest is not None:
+                    behind = threading.Thread(target=self._follow, args=(built_in(spool.store), ended), name="deltawire-local")
+                    behind.start()
+                look = time.monotonic() + rhythm.pause(time.monotonic())
+                while (left := look - time.monotonic()) > 0 and not self._ending and is_there():
+                    if self._watch.wait(min(left, _WAIT_SECONDS)):
+                        break
+        except NotFound as error:  # nothing was published yet, or versions were lost
+            self._note("store", error)
+            if self._newest is not None:
+                raise
+            self._stop.wait(min(self._settings.interval, 0.1))
+        finally:
+            ended.set()
+            self._events.wake()
+            if behind is not None:
+                behind.join()
+
+    def _fetch(self, spool: _core.Spool) -> bool:
+        """Whether there was something new."""
+        held = local_identity(self._settings.local)
+        try:
+            self._want(spool)
+            newest = identity_of(spool.fetch_new(held and held.version, oldest_served(self._settings.local)))
+        except (Unavailable, IoError) as error:  # what has come stays
+            self._note("store", error)
+            return False
+        self._note("store", self._lost(newest))
+        self._note("group", None if self._broadcast is None else self._broadcast.error)  # the store is read meanwhile
+        is_new, self._newest = newest != self._newest, newest
+        return is_new
+
+    def _want(self, spool: _core.Spool) -> None:
+        try:
+            spool.want(self._wanted())
+        except Corruption as error:  # a box that cuts a byte of packed elements, say
+            if str(error) != self._refused:
+                log.warning("deltawire: shards.fallback: whole versions are fetched to this host: %s", error)
+            self._refused = str(error)
+            spool.want(None)
+
+    def _wanted(self) -> dict[str, str] | None:
+        """What workers hold, where that is all that is to come; None: whole versions."""
+        return read_boxes(self._settings.local, read_workers(self._settings.local)) if self._settings.shards else None
+
+    def _lost(self, newest: Identity | None) -> Error | None:
+        """Versions do not go back by themselves: a worker that serves a later one stays there."""
+        later = [one for words in read_workers(self._settings.local).values() if is_before(newest, one := served_by(words))]
+        if not later:
+            return None
+        return NotFound(f"{later[0]} is served, and {self._settings.source} holds {newest}: has it lost versions?")
+
+    # ---- the checkpoint
+
+    def _follow(self, store: Store, ended: threading.Event) -> None:
+        last = float("-inf")
+        while not ended.is_set() and not self._ending:
+            try:
+                workers_folder(self._settings.local).mkdir(parents=True, exist_ok=True)
+                self._events.watch(workers_folder(self._settings.local), writes=True)
+                with self._open_replica(store) as replica:
+                    while not ended.is_set() and not self._ending:
+                        if self._is_due(replica, time.monotonic() - last):
+                            self._pull(replica)
+                            last = time.monotonic()
+                        self._note("local", None)
+                        self._note_serving(replica)
+                        self._events.wait(_WAIT_SECONDS)
+            except Exception as error:
+                self._note("local", error)
+                last = float("-inf")
+                ended.wait(min(self._settings.interval, _WAIT_SECONDS))
+
+    def _open_replica(self, store: Store) -> Replica:
+        """Its threads inherit the priority of the thread that opens it; threads that hold the GIL keep the normal one."""
+
+        def open_it() -> Replica:
+            if self._nice:
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), self._nice)
+            threads = Limits(threads=max(1, (os.cpu_count() or 1) // _CORES_SHARE))
+            local, accept = self._settings.local, self._settings.accept
+            return Replica(store, local, accept=accept, limits=threads, copy_on_write=self._copy_on_write)
+
+        with ThreadPoolExecutor(1) as opener:
+            return opener.submit(open_it).result()
+
+    def _is_due(self, replica: Replica, seconds: float) -> bool:
+        state, newest = replica.state, self._newest
+        if state is None or newest is None or state.patching_to is not None or state.identity.run != newest.run:
+            return True
+        behind = newest.version - state.version
+        if behind == 0 and seconds != float("inf"):
+            return newest != state.identity
+        if self._wanted() is not None:
+            return False  # workers go on without it
+        is_read = self._copy_on_write is not None or any(
+            words.get("reads_local") for words in read_workers(self._settings.local).values()
+        )
+        return is_read or behind >= _RECORD_VERSIONS or seconds >= _RECORD_SECONDS
 
     def _pull(self, replica: Replica) -> None:
-        """Everything but the patch itself goes on beside readers."""
+        """Everything except the patch itself runs while others read."""
         while True:
             prepared = replica.prepare()
             if prepared.changed:
@@ -194,46 +373,167 @@ class Host:
     def _note_serving(self, replica: Replica) -> None:
         """`deltawire status STORE` shows what the engines of this host serve: the slowest of them."""
         state = replica.state
-        if state is None:
-            return
-        slowest = self._serving or (lambda: identity_of(_core.slowest_feed_worker(self._settings.local, state.identity)))
-        serving = slowest()
-        if serving is not None and state.serving != serving:
-            replica.set_serving(serving)
+        serving = None if state is None else slowest(self._settings.local, state.identity)
+        if state is not None and serving is not None and state.serving != serving:
+            replica.set_serving(serving, longest_pause(self._settings.local))
+
+    # ---- what is wrong
+
+    def _note(self, where: str, error: Exception | None) -> None:
+        """A note for workers, written again while the error lasts: workers ignore an old one."""
+        with self._noting:
+            self._write_note(where, error)
+
+    def _write_note(self, where: str, error: Exception | None) -> None:
+        self._errors.pop(where, None)
+        if error is not None:
+            self._errors[where] = error
+        now = next(reversed(self._errors.values()), None)
+        words = "" if now is None else str(now)
+        if words and words != self._said:
+            log.warning("deltawire: %s: %s", self._settings.local, words)
+        self._said = words
+        # A store or a disk may come back by itself; a worker that needs the checkpoint says so itself. Without a group the store
+        # is read.
+        blocked = any(where != "group" and not isinstance(one, Unavailable | IoError) for where, one in self._errors.items())
+        told = {} if now is None else {"error": words[:_LONGEST], "blocked": blocked}
+        with suppress(OSError), Path(self._own, "trouble").open("r+b" if (self._own / "trouble").exists() else "w+b") as file:
+            file.write(json.dumps(told).encode().ljust(_NOTE_BYTES))  # in place: the disk may be full
+
+
+def look_now(local: str) -> None:
+    """Tell the keeper that an engine has changed its version, or that a caller waits for one."""
+    with suppress(OSError):
+        pipe = os.open(Path(local, ".deltawire", "look"), os.O_WRONLY | os.O_NONBLOCK)
+        with os.fdopen(pipe, "wb", buffering=0) as file:
+            file.write(b"\n")
+
+
+class Host:
+    """A worker's end of the process that keeps its host's folder: starts it where none runs, and when it has died."""
+
+    in_process = False
+    """Whether the keeper is a thread of this process: for tests, and stores that other processes cannot see."""
+
+    def __init__(self, settings: Settings, *, copy_on_write: CopyOnWrite | None = None) -> None:
+        self._settings, self._copy_on_write = settings, copy_on_write
+        self._stop = threading.Event()
+        self._keeper = Keeper(settings, copy_on_write=copy_on_write) if self.in_process else None
+        self._thread = threading.Thread(target=self._supervise, name="deltawire-host", daemon=True)
+        if self._keeper is None:
+            self._thread.start()
+
+    @property
+    def error(self) -> str | None:
+        """What keeps the keeper of the folder from going on."""
+        return self._trouble().get("error")
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether that does not pass by itself, as a store out of reach does."""
+        return bool(self._trouble().get("blocked"))
+
+    def _trouble(self) -> dict[str, Any]:
+        with suppress(OSError, ValueError):
+            file = Path(self._settings.local, ".deltawire", "trouble")
+            if time.time() - file.stat().st_mtime < _FRESH_INTERVALS * max(1.0, self._settings.interval):
+                found = json.loads(file.read_text())
+                return found if isinstance(found, dict) else {}
+        return {}
 
     def look(self) -> None:
-        """Something has changed: an engine has gone to another version."""
-        self._look.set()
+        """As `look_now`."""
+        look_now(self._settings.local)
 
-    def _wait(self, watch: _core.Watch, replica: Replica) -> None:
-        """Until something may have been published, somebody waits for it, or the interval is over. Decodes what arrives."""
-        end = time.monotonic() + self._settings.interval
-        while not self._look.is_set() and time.monotonic() < end:
-            began = time.monotonic()
-            watch.wait(_SLICE, replica.prepare_ahead)
-            if time.monotonic() - began < _SLICE / 2:  # something has changed in a local store
-                break
-        self._look.clear()
+    def wait_for(self, wanted: Wanted, timeout: float, *, in_checkpoint: bool = False) -> Identity:
+        """What is here, as soon as that is what is wanted; without a version, the newest of the store.
 
-    def _say(self, error: Exception) -> None:
-        if str(error) != self.error:
-            log.warning("deltawire: %s: %s", self._settings.local, error)
-        self._note(error)
+        A number without a run is one of the run that the store holds now. `in_checkpoint`: deltas alone are not enough.
+        `Unavailable` when it does not come in time, `BaseMismatch` at once when the folder holds another run.
+        """
+        local, end = self._settings.local, time.monotonic() + timeout
+        exact = wanted if wanted.version is not None and wanted.run is not None else None
+        while True:
+            exact = exact or self._in_store(wanted)
+            held = local_identity(local)
+            here = held if in_checkpoint else newest_here(local)
+            if exact is not None and here is not None and exact.is_met_by(here):
+                return here
+            if exact is not None and held is not None and exact.run not in (None, held.run):
+                raise BaseMismatch(f"{local}: holds {held}, and {exact} is wanted: move the folder away, or name another one")
+            if time.monotonic() >= end:
+                what = "the newest version" if wanted.version is None else str(wanted)
+                there = "nothing" if here is None else str(here)
+                why = f": {self.error}" if self.error else ""
+                raise Unavailable(f"{local}: {what} did not arrive within {timeout:g} s; it holds {there}{why}")
+            self.look()
+            time.sleep(0.02)
 
-    def _note(self, error: Exception | None) -> None:
-        self.error = None if error is None else str(error)
-        self.is_blocked = error is not None and not isinstance(error, Unavailable)
+    def _in_store(self, wanted: Wanted) -> Wanted | None:
+        """The same with the run that the store holds, or its newest version; None: that cannot be said now."""
+        from deltawire._internal.chain import Chain
 
-    def _notify_others(self, error: Exception | None) -> None:
-        """Servers that share the folder know of it, too. Written anew while it lasts: an old one says nothing."""
-        with suppress(OSError):
-            if error is not None and not isinstance(error, Unavailable):
-                self._trouble.write_text(error.message if isinstance(error, Error) else str(error))
-            else:
-                self._trouble.unlink(missing_ok=True)
+        try:
+            chain = Chain(self._settings.open_store())
+            number = chain.head if wanted.version is None else wanted.version
+            return None if number is None else Wanted(number, wanted.run or chain.run, wanted.manifest)
+        except Error:
+            return None
 
-    def _said_by_keeper(self) -> Exception | None:
-        with suppress(OSError):
-            if time.time() - self._trouble.stat().st_mtime < _TROUBLE_INTERVALS * max(1.0, self._settings.interval):
-                return BaseMismatch(self._trouble.read_text())
-        return None
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._stop.set()
+        if self._keeper is not None:
+            self._keeper.close()
+        elif self._thread.is_alive():
+            self._thread.join(timeout=15)
+
+    def _supervise(self) -> None:
+        Path(self._settings.local).mkdir(parents=True, exist_ok=True)
+        while not self._stop.is_set() and not _core.is_ending():
+            if not _is_kept(self._settings.local):
+                try:
+                    self._run_keeper()
+                except OSError as error:
+                    log.warning("deltawire: %s: cannot start its background process: %s", self._settings.local, error)
+            self._stop.wait(_WAIT_SECONDS)
+
+    def _run_keeper(self) -> None:
+        """Until it ends. It ends with this process: the pipe breaks then."""
+        # In a session of its own, so that Ctrl-C reaches it only by way of its worker's end.
+        with subprocess.Popen(
+            [sys.executable, "-m", "deltawire.engines.host"], stdin=subprocess.PIPE, text=True, start_new_session=True
+        ) as process:
+            assert process.stdin is not None
+            told = {"settings": asdict(self._settings), "copy_on_write": self._copy_on_write and asdict(self._copy_on_write)}
+            with suppress(BrokenPipeError):
+                process.stdin.write(json.dumps(told) + "\n")
+                process.stdin.flush()
+            while process.poll() is None and not self._stop.wait(0.1) and not _core.is_ending():
+                pass
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def main(stdin: IO[str] = sys.stdin) -> None:
+    """The process: keeps the folder that the first line names until its standard input ends."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    told = json.loads(stdin.readline())
+    folders = told["copy_on_write"]
+    parent = os.getppid()
+    keeper = Keeper(Settings(**told["settings"]), copy_on_write=None if folders is None else CopyOnWrite(**folders), nice=_NICE)
+    reader = threading.Thread(target=stdin.read, daemon=True)
+    reader.start()
+    while reader.is_alive() and os.getppid() == parent:  # a child of the worker may hold the pipe open
+        reader.join(timeout=1)
+    keeper.close(_END_SECONDS)
+    sys.stderr.flush()
+    os._exit(0)  # a pull that takes longer is made up for by the next process
+
+
+if __name__ == "__main__":
+    main()

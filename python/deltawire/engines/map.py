@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from deltawire import _core
-from deltawire._internal.identity import Identity
 from deltawire.engines.atomic import atomic_group
 from deltawire.engines.checkpoint import Form, LocalCheckpoint
 from deltawire.engines.loads import Copy, Loads
@@ -135,6 +133,9 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 Lists = list[tuple[torch.Tensor, Any, Any]]
 """Arrays, offsets and values, as `deltawire.Exchange` takes them."""
 
+HeldTensor = tuple[str, str, tuple[int, ...], bool, list[tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]]]
+"""Name, dtype, shape, whether it is on a GPU; of each box offset, extent, address and bytes between rows."""
+
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as integers: NaN equals itself there, and +0 does not equal -0."""
@@ -145,7 +146,7 @@ class EngineMap:
     """Which elements of which array each tensor is, and which tensors the engine alone can load."""
 
     def __init__(self, loads: Loads, forms: Mapping[str, Form], lost: Iterable[str] = ()) -> None:
-        """`lost` are tensors of which nobody knows where the engine keeps them."""
+        """`lost` are tensors whose place in the engine is unknown."""
         self.forms = forms
         self.names = loads.names
         self.arrays = [_flat(param) for param in loads.params]
@@ -207,7 +208,7 @@ class EngineMap:
 
     @property
     def reloaded_modules(self) -> set[str]:
-        """Of the engine, that its own loader makes anew."""
+        """Parts of the engine that its own loader rebuilds."""
         return {_module(name) for tensor in self.reloaded for param in self._params.get(tensor, ()) for name in self.names[param]}
 
     @property
@@ -247,31 +248,41 @@ class EngineMap:
                 return False
         return True
 
-    def from_feed(self, local: str, served: Identity, goal: Identity, threads: int) -> tuple[Lists, set[str]]:
-        """What the feed changes in the arrays on the way from one version to another, and in which tensors.
+    def held(self) -> tuple[list[HeldTensor], set[str]]:
+        """Plain tensors where they lie, as `_core.DeltaStager` takes them; and those whose rows are not in order there."""
+        found: list[HeldTensor] = []
+        others: set[str] = set()
+        taken: set[tuple[Any, ...]] = set()
+        for name in reversed(self.plain):  # of tensors in the same memory the engine has loaded the last one
+            boxes = self.boxes(name)
+            if boxes is None or any(box.extent and box.extent[-1] > 1 and box.array_strides[-1] != 1 for box in boxes):
+                others.add(name)
+                continue
+            groups: list[list[BoxView]] = []  # elements that are here twice, in a draft model, are two tensors
+            for box in boxes:
+                if (box.array, box.array_first, box.extent, box.array_strides) in taken:
+                    continue
+                taken.add((box.array, box.array_first, box.extent, box.array_strides))
+                fitting = (group for group in groups if not any(_overlap(box, other) for other in group))
+                group = next(fitting, None)
+                if group is None:
+                    groups.append(group := [])
+                group.append(box)
+            form = self.forms[name]
+            found += [
+                (name, form.dtype_name, form.shape, self.arrays[group[0].array].is_cuda, [self._place(box) for box in group])
+                for group in groups
+            ]
+        return found, others
 
-        `NotFound`: it does not lead there.
-        """
-        tensors = [
-            (
-                name,
-                self.forms[name].dtype_name,
-                self.forms[name].shape,
-                [(w.extent, w.first, w.strides, w.array, w.array_first, w.array_strides) for w in self.windows[name]],
-            )
-            for name in self.plain
-        ]
-        arrays = [(min(array.numel(), _MAX_ELEMENTS), array.element_size()) for array in self.arrays]
-        changes, names = _core.map_feed(local, served, goal, tensors, arrays, threads)
-        lists = [
-            (bits(array), offsets, as_bits(values, array.element_size()))
-            for array, (offsets, values) in zip(self.arrays, changes, strict=True)
-            if len(offsets)
-        ]
-        return lists, set(names)
+    def _place(self, box: BoxView) -> tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]:
+        array = self.arrays[box.array]
+        size = array.element_size()
+        strides = tuple(size * stride for stride in box.array_strides[:-1])
+        return box.offset, box.extent, array.data_ptr() + box.array_first * size, strides
 
     def from_checkpoint(self, checkpoint: LocalCheckpoint, names: Iterable[str]) -> Lists:
-        """What the checkpoint has otherwise than the arrays: the way of a worker that the feed does not lead to the version."""
+        """What the checkpoint has otherwise than the arrays: the way of a worker that no deltas lead to the version."""
         found: dict[int, list[tuple[Any, Any]]] = {}
         for name in names:
             tensor = checkpoint.read(name)
@@ -295,6 +306,11 @@ class EngineMap:
             yield box, box.of_array(self.arrays[box.array])
 
 
+def _overlap(one: BoxView, other: BoxView) -> bool:
+    pairs = zip(one.offset, one.extent, other.offset, other.extent, strict=True)
+    return all(a < b + m and b < a + n for a, n, b, m in pairs)
+
+
 def _module(name: str) -> str:
     return name.rpartition(".")[0]
 
@@ -302,11 +318,6 @@ def _module(name: str) -> str:
 def _flat(param: torch.Tensor) -> torch.Tensor:
     storage = param.untyped_storage()
     return torch.as_strided(param, (storage.nbytes() // param.element_size(),), (1,), 0)
-
-
-def as_bits(values: Any, width: int) -> Any:
-    """Bytes as elements of that width, as `bits` has them."""
-    return values.view({1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}[width])
 
 
 def differences(window: Window, array: torch.Tensor, tensor: torch.Tensor) -> tuple[Any, Any]:

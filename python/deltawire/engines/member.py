@@ -8,23 +8,23 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
 import torch
 
+from deltawire import _core
 from deltawire._internal.identity import Identity, Wanted
 from deltawire._internal.ranks import Group
 from deltawire.engines.group import Alone, agree, gather
 from deltawire.engines.host import Host, local_identity
 from deltawire.engines.settings import Settings
-from deltawire.engines.shard_link import ShardLink
-from deltawire.engines.shard_worker import ShardWorker
 from deltawire.engines.worker import Reload, Worker
-from deltawire.errors import Error, InvalidArgument, Unavailable
+from deltawire.errors import Error
 
 log = logging.getLogger("deltawire")
 
-AnyWorker = TypeVar("AnyWorker", bound=Worker)
+_LOOK_SECONDS = 0.25  # at most, between looks at what is to be staged
 
 
 class Member:
@@ -52,7 +52,8 @@ class Member:
         self._goal: Identity | None = None  # what all workers are to stage; None: the newest
         self._may_revert = False  # what was replaced is kept until it is known how the other engines fared
         self._stop = threading.Event()
-        self._host: Host | ShardLink = self._shard_link() if settings.shards else Host(settings)
+        self._events = _core.FolderEvents()  # wakes the thread that stages
+        self._host = Host(settings)
         self._thread = threading.Thread(target=self._stage_ahead, name="deltawire-stage", daemon=True)
         self._thread.start()
 
@@ -82,12 +83,8 @@ class Member:
 
     def attach(self) -> Identity:
         """The version that is served. The first time all weights are compared with the local checkpoint and brought to it."""
-        if self.settings.shards:
-            if self.worker is None:
-                self.worker = self._new_worker(ShardWorker)
-            return self.worker.attach()
         if self.worker is None:
-            self.worker = self._new_worker(Worker)
+            self.worker = self._new_worker()
         if self.worker.served is None:
             try:
                 self.worker.attach()
@@ -99,30 +96,26 @@ class Member:
         return self.worker.served
 
     def begin(self, timeout: float) -> None:
-        """Attach as soon as there is a version. With shards the trainer waits for this worker, and not the other way round."""
-        if not self.settings.shards:
-            self.wait_for(Wanted(0), timeout)
-        try:
-            self.attach()
-        except Unavailable:
-            if not self.settings.shards:
-                raise
+        """Attach as soon as there is a version."""
+        self.wait_for(Wanted(0), timeout, in_checkpoint=True)
+        self.attach()
 
     @property
     def newest(self) -> Identity | None:
         """The version that an update would go to."""
-        if isinstance(self.worker, ShardWorker):
+        if self.worker is not None:
             return self.worker.newest
-        return None if self.settings.shards else local_identity(self.settings.local)
+        return local_identity(self.settings.local)
 
     def stage(self, goal: Sequence[Any]) -> dict[str, Any]:
         """Make that version ready, and no later one, until it is written. Answers at once, as `status` does."""
         self._goal = Identity(*goal)
         self._staging_error = None
+        self._events.wake()
         return self.status()
 
-    def _new_worker(self, kind: type[AnyWorker]) -> AnyWorker:
-        worker = kind(
+    def _new_worker(self) -> Worker:
+        worker = Worker(
             self.model,
             self.settings.local,
             name=self._name,
@@ -131,19 +124,8 @@ class Member:
             drafts=self._drafts(),
             device_bytes=self.settings.device_bytes,
         )
-        worker.reloads_all = self._reloads_all
+        worker.reloads_all, worker.by_boxes = self._reloads_all, self.settings.shards
         return worker
-
-    def _shard_link(self) -> ShardLink:
-        offset, size = self.settings.rank_offset, self.settings.world_size
-        assert offset is not None
-        assert size is not None
-        if offset + self.group.size > size:
-            raise InvalidArgument(
-                f"deltawire: rank_offset={offset}: {self.group.size} workers are more than the rest of {size} ranks"
-            )
-        found = lambda: self.worker if isinstance(self.worker, ShardWorker) else None  # noqa: E731
-        return ShardLink(self.settings, offset + self.group.rank, self.group.size, found)
 
     def update(
         self, wanted: Sequence[Any] = (), verify: str | None = None, timeout: float | None = None, keep: bool = False
@@ -153,8 +135,7 @@ class Member:
         `keep`: what is replaced stays in memory, for `revert`, until the next version is staged.
         """
         goal = Wanted(*wanted)
-        if not self.settings.shards or self.worker is None:
-            self.attach()
+        self.attach()
         worker = self.worker
         assert worker is not None
         if goal.version is not None or not self.settings.follow:
@@ -165,6 +146,7 @@ class Member:
         finally:
             self._goal = None
         self._host.look()
+        self._events.wake()
         return reached
 
     def revert(self) -> Identity | None:
@@ -180,22 +162,34 @@ class Member:
         assert self.worker is not None
         return asdict(self.worker.prove(mode))
 
+    def sleep(self, *, loses_weights: bool) -> None:
+        """As of `Worker`, on all workers."""
+        if self.worker is not None:
+            self.worker.sleep(loses_weights=loses_weights)
+
+    def wake(self) -> None:
+        """As of `Worker`, on all workers."""
+        if self.worker is not None:
+            self.worker.wake()
+            self._events.wake()
+
     def status(self) -> dict[str, Any]:
         """How things are here."""
         self._may_revert = False  # whoever asks has heard from all engines
         report = {} if self.worker is None else asdict(self.worker.report)
         host = {"host_error": self._host.error, "is_blocked": self._host.is_blocked}
-        return report | host | {"pid": os.getpid(), "staging_error": self._staging_error}
+        return report | host | {"pid": os.getpid(), "name": self._name, "staging_error": self._staging_error}
 
     def close(self) -> None:
         """Let go of the local folder."""
         self._stop.set()
+        self._events.wake()
         self._thread.join(timeout=10)
         if self.worker is not None:
             self.worker.close()
         self._host.close()
 
-    def wait_for(self, wanted: Wanted, timeout: float) -> Wanted:
+    def wait_for(self, wanted: Wanted, timeout: float, *, in_checkpoint: bool = False) -> Wanted:
         """Until it is staged here or the host holds it, on all workers; without a number, the newest of the store.
 
         Returns what all of them mean by it: one of them may have asked the store a moment later.
@@ -206,26 +200,36 @@ class Member:
             if wanted.run is not None and wanted.is_met_by(staged):
                 assert staged is not None
                 return staged
-            return self._host.wait_for(wanted, timeout)
+            needs_files = in_checkpoint or (self.worker is not None and self.worker.reads_checkpoint)
+            return self._host.wait_for(wanted, timeout, in_checkpoint=needs_files)
 
         found: Identity = agree(self.group, held)
         (first, *_) = gather(self.group, found)
         return Wanted(first.version if wanted.version is None else wanted.version, first.run, wanted.manifest)
 
     def _stage_ahead(self) -> None:
-        """While the engine serves: what the host has pulled is made ready beside the weights."""
-        while not self._stop.wait(0.02):
+        """While the engine serves: what has come to this host is made ready beside the weights."""
+        own, failures = Path(self.settings.local, ".deltawire"), 0
+        while not self._stop.is_set():
+            self._events.watch(own)  # the checkpoint has gone on
+            self._events.watch(own / "spool" / "manifests")  # deltas have come
             worker, goal = self.worker, self._goal
-            if worker is None or self._may_revert:
-                continue
             # With a follower, what is staged waits for it: versions that come faster than they are staged would starve it.
-            if goal is None and self.settings.follow and worker.staged is not None:
-                continue
-            try:
-                worker.stage(goal)
-                self._staging_error = None
-            except Exception as error:  # told again by the update that finds nothing staged
-                if str(error) != self._staging_error:
-                    log.warning("deltawire: staging: %s", error)
-                self._staging_error = str(error)
-                self._stop.wait(0.5)
+            waits = goal is None and self.settings.follow and worker is not None and worker.staged is not None
+            if worker is not None and not self._may_revert and not waits:
+                words = None
+                worker.say()
+                try:
+                    worker.sum_up()
+                    worker.stage(goal)
+                    failures = 0
+                except Exception as error:  # told again by the update that finds nothing staged
+                    words, failures = str(error), failures + 1
+                if words != self._staging_error:
+                    if words is not None:
+                        log.warning("deltawire: staging: %s", words)
+                    self._staging_error = words
+                    worker.say(staging_error=words)
+            self._events.wait(_LOOK_SECONDS)
+            if failures > 1:  # all of it is decoded again
+                self._stop.wait(min(self.settings.interval, _LOOK_SECONDS * 2 ** min(failures, 10)))

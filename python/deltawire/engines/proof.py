@@ -14,7 +14,7 @@ from deltawire._internal.ranks import Group
 from deltawire._internal.tensors import Tensor, readable
 from deltawire.engines.group import as_error, gather, raise_for_all
 from deltawire.engines.map import EngineMap
-from deltawire.errors import BaseMismatch
+from deltawire.errors import BaseMismatch, Error
 from deltawire.live import Proof
 
 _NUM_SAMPLES = 16  # that together have every tensor
@@ -53,9 +53,20 @@ def sample_of(names: Iterable[str], sample: int) -> set[str]:
     return {name for number, name in enumerate(sorted(names)) if (number + sample) % _NUM_SAMPLES == 0}
 
 
-def prove(
+@dataclass(frozen=True)
+class Sums:
+    """What one worker holds of a version's tensors, added up."""
+
+    version: Identity
+    known: Mapping[str, str]
+    own: Proof
+    differing: set[str]
+    unproven: set[str]
+    failure: Error | None
+
+
+def add_up(
     pieces: Pieces,
-    group: Group,
     read_known: Callable[[], Mapping[str, str]],
     version: Identity,
     mode: str,
@@ -64,34 +75,41 @@ def prove(
     reloaded: Collection[str],
     beside: Beside | None = None,
     threads: int = 0,
-) -> Proven:
-    """Add up what all workers hold and compare it with the version's digests. Every worker of the group calls it.
-
-    What fails on one of them is raised on all: none waits for ever.
+) -> Sums:
+    """This worker's part of a proof, for which the engine need not wait.
 
     Tensors in `reloaded`, converted or repacked by a worker, cannot be proven by their bits. Copies of the same box, on one
     worker or on several, must be equal.
     """
     known: Mapping[str, str] = {}
-    own, differing, text, failure = Proof(), set[str](), None, None
+    own, differing, failure = Proof(), set[str](), None
     unproven = set(reloaded) if beside is None else {*reloaded, *beside.unproven}
     try:
         known = read_known()
         differing |= _add(own, lambda: own._core.add(_chosen(pieces, known, sample, mode, reloaded), threads))
         if beside is not None and mode != "off":
             differing |= beside.find_wrong()
-        text = own.text if group.size > 1 else None
     except Exception as error:
         failure = as_error(error)
-    gathered = gather(group, (None if failure is None else str(failure), differing, unproven, text)) if group.size > 1 else []
+    return Sums(version, known, own, differing, unproven, failure)
+
+
+def prove(sums: Sums, group: Group, mode: str) -> Proven:
+    """Compare what all workers hold together with the version's digests. Every worker of the group calls it.
+
+    What failed on one of them is raised on all: none waits for ever.
+    """
+    own, differing, unproven, failure = sums.own, set(sums.differing), set(sums.unproven), sums.failure
+    words = None if failure is None else str(failure)
+    gathered = gather(group, (words, differing, unproven, own.text)) if group.size > 1 else []
     raise_for_all([words for words, *_ in gathered], failure)
     whole = own if group.size == 1 else Proof()
     for _, theirs, not_theirs, other in gathered:
         unproven |= not_theirs
         differing |= theirs | _add(whole, partial(whole._core.merge, Proof.parse(other)._core))
     digests = whole.digests
-    wrong = differing | {name for name, digest in digests.items() if digest != known[name]}
-    return Proven(*version, mode, len(digests.keys() | differing), tuple(sorted(wrong)), tuple(sorted(unproven)))
+    wrong = differing | {name for name, digest in digests.items() if digest != sums.known[name]}
+    return Proven(*sums.version, mode, len(digests.keys() | differing), tuple(sorted(wrong)), tuple(sorted(unproven)))
 
 
 def _add(proof: Proof, add: Callable[[], None]) -> set[str]:

@@ -127,7 +127,7 @@ _VERSION = Query(default=None, ge=0)
 
 def _wanted(version: int | None, run: str | None, manifest: str | None) -> Wanted:
     if manifest is not None and version is None:
-        raise HTTPException(status_code=400, detail="manifest is the digest of a version's manifest: say which version")
+        raise HTTPException(status_code=400, detail="manifest is the digest of a version's manifest: give the version too")
     return Wanted(version, run, manifest)
 
 
@@ -137,6 +137,7 @@ async def _ready(request: Request, version: int | None = _VERSION, run: str | No
     if follower is None:
         return _none(request)
     wanted, served = _wanted(version, run, manifest), follower.seen.served
+    follower.hint(wanted)
     why = follower.seen.why_not_ready(wanted)
     named = {"run": None, "version": None, "manifest": None} if served is None else served._asdict()
     words = {"ready": why is None, **named, "wanted": wanted._asdict(), "error": why}
@@ -177,7 +178,8 @@ async def _update(
         while not wanted.is_met_by(held := await follower.held()):
             if time.monotonic() >= end:
                 there = "nothing" if held is None else str(held)
-                raise Unavailable(f"{follower.settings.local}: {wanted} did not come in {timeout:g} s; it holds {there}")
+                raise Unavailable(f"{follower.settings.local}: {wanted} did not arrive within {timeout:g} s; it holds {there}")
+            follower.hint(wanted)
             await asyncio.sleep(0.05)
         served = await follower.update(wanted)
         await follower.check()

@@ -27,27 +27,17 @@ except ImportError as error:
     raise missing_extra(error, "quantize") from None
 
 from deltawire.quantize.formats import FORMATS
-from deltawire.quantize.hysteresis import Old
 from deltawire.quantize.quantizer import Quantizer, Shard, quantizer_of
 
 __all__ = ["FORMATS", "Quantizer", "quantize", "quantizer_of"]
 
 
-def quantize(
-    tensors: Mapping[str, Any],
-    spec: Any,
-    *,
-    rounded: str = "BF16",
-    hysteresis: float = 0.0,
-    previous: Mapping[str, Any] | None = None,
-) -> Iterator[tuple[str, Any]]:
+def quantize(tensors: Mapping[str, Any], spec: Any, *, rounded: str = "BF16") -> Iterator[tuple[str, Any]]:
     """The tensors of a quantised checkpoint, by name, one after the other.
 
     `spec` is a quantised checkpoint's folder, its `quantization_config`, or one of `FORMATS`. Weights are rounded to `rounded`
-    before they are quantised: to BF16, as engines would have them. "F32" takes masters as they are. With
-    `hysteresis` scales of `previous`, what this gave the last time, are kept while they are as near as that.
+    before they are quantised: to BF16, as engines would have them. "F32" takes masters as they are.
     """
     shards = (Shard.whole(name, tensor) for name, tensor in tensors.items())
-    old = None if previous is None else Old(previous.get)
-    for coded in quantizer_of(spec, rounded, hysteresis).quantised(shards, old=old):
+    for coded in quantizer_of(spec, rounded).quantised(shards):
         yield coded.shard.name, coded.shard.tensor

@@ -57,10 +57,10 @@ class Rules:
 
 
 def rules_of(config: Mapping[str, Any]) -> Rules:
-    """What a `quantization_config` says; `Unsupported` names what it says that nobody here can do."""
+    """Parse a `quantization_config`; `Unsupported` names what is not supported."""
     method = config.get("quant_method")
     if not isinstance(method, str) or method not in _METHODS:
-        raise Unsupported(f"quantization_config: quant_method {method!r}; those known are {', '.join(_METHODS)}")
+        raise Unsupported(f"quantization_config: quant_method {method!r}; supported: {', '.join(_METHODS)}")
     try:
         return _METHODS[method](config)
     except Error:
@@ -87,7 +87,7 @@ def by_name(module: str, word: str) -> bool:
     try:
         return bool(re.match(word[3:], module))
     except re.error as error:
-        raise InvalidArgument(f"quantization_config: {word!r} is no regular expression: {error}") from None
+        raise InvalidArgument(f"quantization_config: {word!r} is not a regular expression: {error}") from None
 
 
 def by_pattern(module: str, word: str) -> bool:
@@ -133,7 +133,7 @@ def _modelopt(config: Mapping[str, Any]) -> Rules:
     algorithm = inner.get("quant_algo")
     schemes: dict[Any, Scheme] = {"NVFP4": Nvfp4(), "FP8": Fp8Tensor(scalar=True)}
     if algorithm not in schemes:
-        raise Unsupported(f"quantization_config: quant_algo {algorithm!r} of ModelOpt; those known are {', '.join(schemes)}")
+        raise Unsupported(f"quantization_config: quant_algo {algorithm!r} of ModelOpt; supported: {', '.join(schemes)}")
     if algorithm == "NVFP4" and inner.get("group_size", 16) != 16:
         raise Unsupported(f"quantization_config: NVFP4 has groups of 16, not of {inner['group_size']}")
     return _one(schemes[algorithm], _words(inner, "ignore") or _words(inner, "exclude_modules"), by_pattern)
@@ -163,7 +163,7 @@ def _compressed_scheme(format: str, weights: Mapping[str, Any]) -> Scheme:
     if type(symmetric) is not bool:
         raise InvalidArgument(f"quantization_config: symmetric is true or false, not {symmetric!r}")
     if weights.get("actorder") not in (None, False, "static", "weight"):  # those leave columns where they are
-        raise Unsupported(f"quantization_config: actorder {weights['actorder']!r}, groups of columns that are apart")
+        raise Unsupported(f"quantization_config: actorder {weights['actorder']!r}: scattered groups of columns are not supported")
     if format == "pack-quantized" and bits in (4, 8) and kind == "int" and strategy in ("group", "channel"):
         return (Int4 if bits == 4 else PackedInt8)(group if strategy == "group" else 0, symmetric)
     eight = (bits, kind, symmetric) == (8, "int", True)
@@ -196,7 +196,7 @@ def _words(config: Mapping[str, Any], key: str) -> tuple[str, ...]:
 def _block(numbers: Any) -> tuple[int, int]:
     rows, columns = numbers
     if not all(type(size) is int and 0 < size < 1 << 31 for size in numbers):
-        raise InvalidArgument(f"quantization_config: a block is of rows and columns, not {numbers}")
+        raise InvalidArgument(f"quantization_config: a block must have rows and columns, not {numbers}")
     return rows, columns
 
 

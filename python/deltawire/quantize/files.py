@@ -14,7 +14,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from deltawire.errors import InvalidArgument, IoError, NotFound
-from deltawire.quantize.hysteresis import Old
 from deltawire.quantize.like import INDEX, read_json, specs_of, weight_files
 from deltawire.quantize.quantizer import Shard, quantizer_of
 
@@ -25,25 +24,19 @@ def quantize_checkpoint(
     spec: Any,
     *,
     rounded: str = "BF16",
-    hysteresis: float = 0.0,
-    previous: str | os.PathLike[str] | None = None,
     file_bytes: int = 5 << 30,
 ) -> dict[str, Any]:
     """Write `checkpoint` as a quantised one to the folder `out`, which appears when it is whole.
 
-    With `hysteresis` scales stay what they are in the quantised checkpoint `previous`, while they may. config.json gets the
-    `quantization_config`; other files beside the weights are copied. Held in memory are a tensor, its quantised form, and up to
-    `file_bytes` of what was made.
+    config.json gets the `quantization_config`; other files beside the weights are copied. Held in memory are a tensor, its
+    quantised form, and up to `file_bytes` of what was made.
     """
     source, target = Path(checkpoint), Path(out)
     if not source.exists():
         raise NotFound(f"{source}: no such file or folder")
     if target.exists():
         raise InvalidArgument(f"{target}: already exists")
-    if (previous is None) != (hysteresis == 0):
-        raise InvalidArgument("hysteresis: needs a band, and the quantised checkpoint before; give both, or neither")
-    quantizer = quantizer_of(spec, rounded, hysteresis)
-    old = None if previous is None else Old(_Scales(Path(previous)).find)
+    quantizer = quantizer_of(spec, rounded)
     config = dict(read_json(source / "config.json")) if (source / "config.json").exists() else {}
     target.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=f".{target.name}-") as scratch:
@@ -52,7 +45,7 @@ def quantize_checkpoint(
         writer = _Writer(folder, file_bytes)
         tensors = _Tensors(source)
         quantised: set[str] = set()
-        for coded in quantizer.quantised(tensors, old=old):
+        for coded in quantizer.quantised(tensors):
             writer.put(coded.shard.name, coded.shard.tensor)
             if coded.sources and coded.shard.name not in tensors.files:
                 quantised.update(coded.sources)
@@ -86,20 +79,6 @@ class _Tensors:
                 tensor = file.get_tensor(name)
             self.num_bytes += tensor.nbytes
             yield Shard.whole(name, tensor)
-
-
-class _Scales:
-    """Tensors of a checkpoint, read when they are asked for."""
-
-    def __init__(self, checkpoint: Path) -> None:
-        self._files = {name: file for file in weight_files(checkpoint) for name, _, _ in specs_of(file)}
-
-    def find(self, name: str) -> Any:
-        """None: it is not there."""
-        if name not in self._files:
-            return None
-        with safe_open(self._files[name], framework="pt") as file:
-            return file.get_tensor(name)
 
 
 class _Writer:

@@ -12,10 +12,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from deltawire.quantize.hysteresis import Keep
 from deltawire.quantize.numbers import (
     E4M3,
-    E4M3_HEADROOM,
     E4M3_MAX,
     ceil_power_of_two,
     constant,
@@ -35,20 +33,18 @@ class Fp8Block(Scheme):
     """As `per_block_cast_to_fp8` of DeepGEMM, vLLM and SGLang: times the inverse of amax / 448."""
 
     format: ClassVar[str] = "fp8-block"
-    headroom: ClassVar[float] = E4M3_HEADROOM
 
     block: tuple[int, int] = (128, 128)
     power_of_two: bool = False
     """UE8M0: scales are rounded up to powers of two, and still stored as F32."""
 
-    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`weight` in E4M3, `weight_scale_inv` in F32, one for each block."""
         blocks = in_blocks(weight.float(), self.block)
         largest = blocks.abs().amax(dim=(1, 3), keepdim=True).clamp(_LEAST_AMAX)
         scale = largest / constant(E4M3_MAX, largest)
         if self.power_of_two:
             scale = power_of_two(ceil_power_of_two(scale).clamp(1, 254))
-        scale = keep("weight_scale_inv", scale, self.block)
         weight = out_of_blocks(to_e4m3(blocks * scale.reciprocal()), weight.shape)
         return {"weight": Coded(weight, (1, 1)), "weight_scale_inv": Coded(scale[:, 0, :, 0].contiguous(), self.block)}
 
@@ -61,11 +57,6 @@ class Fp8Block(Scheme):
         """A block."""
         return self.block
 
-    @property
-    def keeps_scales(self) -> bool:
-        """Not powers of two."""
-        return not self.power_of_two
-
 
 @dataclass(frozen=True)
 class Fp8Tensor(Scheme):
@@ -73,14 +64,13 @@ class Fp8Tensor(Scheme):
 
     format: ClassVar[str] = "fp8-tensor"
     amax_of: ClassVar[str] = "tensor"
-    headroom: ClassVar[float] = E4M3_HEADROOM
 
     scalar: bool = False
     """The scale's shape is [], as ModelOpt has it, and not [1]."""
 
-    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`weight` in E4M3, `weight_scale` in F32."""
-        return _by_amax(weight.float(), amax if self.scalar else amax.reshape(1), None, keep)
+        return _by_amax(weight.float(), amax if self.scalar else amax.reshape(1), None)
 
     def tile(self) -> tuple[int, int]:
         """Any element."""
@@ -93,11 +83,10 @@ class Fp8Channel(Scheme):
 
     format: ClassVar[str] = "fp8-channel"
     amax_of: ClassVar[str] = "row"
-    headroom: ClassVar[float] = E4M3_HEADROOM
 
-    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`weight` in E4M3, `weight_scale` in F32, [M, 1]."""
-        return _by_amax(weight.float(), amax, (1, 0), keep)
+        return _by_amax(weight.float(), amax, (1, 0))
 
     def tile(self) -> tuple[int, int]:
         """Any element."""
@@ -109,7 +98,6 @@ class CompressedFp8(Scheme):
     """`float-quantized` of compressed-tensors: everything in the dtype of the weights, the scales too."""
 
     format: ClassVar[str] = "compressed-fp8"
-    headroom: ClassVar[float] = E4M3_HEADROOM
 
     strategy: str = "channel"
     """"tensor", "channel" or "block"."""
@@ -120,16 +108,15 @@ class CompressedFp8(Scheme):
         """What a scale is of."""
         return {"tensor": "tensor", "channel": "row"}.get(self.strategy, "")
 
-    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`weight` in E4M3, `weight_scale` in the weights' dtype."""
         if self.strategy == "channel":
-            return _by_amax(weight, amax, (1, 0), keep)
+            return _by_amax(weight, amax, (1, 0))
         if self.strategy == "tensor":
-            return _by_amax(weight, amax.reshape(1), None, keep)
+            return _by_amax(weight, amax.reshape(1), None)
         assert self.block is not None
         blocks = in_blocks(weight, self.block)
         scale = or_eps(blocks.abs().amax(dim=(1, 3), keepdim=True) / constant(E4M3_MAX, weight))
-        scale = keep("weight_scale", scale, self.block)
         coded = out_of_blocks(to_e4m3(blocks / scale), weight.shape)
         return {"weight": Coded(coded, (1, 1)), "weight_scale": Coded(scale[:, 0, :, 0].contiguous(), self.block)}
 
@@ -145,6 +132,6 @@ class CompressedFp8(Scheme):
         return self.block or (1, 1)
 
 
-def _by_amax(weight: Any, amax: Any, per: tuple[int, int] | None, keep: Keep) -> Mapping[str, Coded]:
-    scale = keep("weight_scale", or_eps(amax.to(weight.dtype) / constant(E4M3_MAX, weight)), per)
+def _by_amax(weight: Any, amax: Any, per: tuple[int, int] | None) -> Mapping[str, Coded]:
+    scale = or_eps(amax.to(weight.dtype) / constant(E4M3_MAX, weight))
     return {"weight": Coded(to_e4m3(weight / scale), (1, 1)), "weight_scale": Coded(scale, per)}

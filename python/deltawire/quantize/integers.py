@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import torch
 
-from deltawire.quantize.hysteresis import Keep
 from deltawire.quantize.kernels import codes_on_gpu
 from deltawire.quantize.numbers import constant, or_eps, pack_nibbles
 from deltawire.quantize.scheme import Coded, Scheme, refuse_remainder
@@ -28,10 +27,10 @@ class _Packed(Scheme):
     shape_dtype: str = "I64"
     """Of `weight_shape`: I64 as the library writes it, I32 in Kimi's checkpoints."""
 
-    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`weight_packed`, I32 [M, N / 8 or 4]; `weight_scale`, [M, N / group]; `weight_shape`; `weight_zero_point`, by rows."""
         format = "int4" if self.symmetric else "int4-asymmetric"
-        fast = codes_on_gpu(format, weight, self.group, keep, weight.dtype) if self.bits == 4 else None
+        fast = codes_on_gpu(format, weight, self.group, weight.dtype) if self.bits == 4 else None
         if fast is not None:
             codes, scale, zero_point = fast
             return self._named(codes.view(torch.int32), scale, zero_point, shape)
@@ -40,7 +39,7 @@ class _Packed(Scheme):
         low, high = groups.amin(dim=-1).clamp(max=0), groups.amax(dim=-1).clamp(min=0)
         largest = torch.maximum(low.abs(), high) if self.symmetric else high - low
         scale = largest / constant((highest - lowest) / (2 if self.symmetric else 1), low)
-        empty, scale = scale == 0, keep("weight_scale", or_eps(scale), (1, self.group))
+        empty, scale = scale == 0, or_eps(scale)
         scaled = groups / scale[..., None]
         zero_point = None if self.symmetric else _zero_point(low, scale, empty, self.bits)
         if zero_point is not None:
@@ -100,13 +99,13 @@ class Int8(Scheme):
     strategy: str = "channel"
     """"tensor" or "channel"."""
 
-    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`weight` in I8, `weight_scale` in the weights' dtype, [M, 1] or [1]."""
         lowest, highest = _range(8)
         by_rows = self.strategy == "channel"
         per = (1, 0) if by_rows else None
         largest = (amax if by_rows else amax.reshape(1)).to(weight.dtype)
-        scale = keep("weight_scale", or_eps(largest / constant((highest - lowest) / 2, weight)), per)
+        scale = or_eps(largest / constant((highest - lowest) / 2, weight))
         codes = (weight / scale).clamp(lowest, highest).round().to(torch.int8)
         return {"weight": Coded(codes, (1, 1)), "weight_scale": Coded(scale, per)}
 

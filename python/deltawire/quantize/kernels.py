@@ -11,7 +11,6 @@ import torch
 from deltawire import _core
 from deltawire._internal.tensors import readable, writable
 from deltawire.quantize.fp8 import Fp8Block
-from deltawire.quantize.hysteresis import Keep
 from deltawire.quantize.scheme import refuse_unbounded
 
 
@@ -104,13 +103,13 @@ def _has_kernels() -> bool:
 
 
 def codes_on_gpu(
-    format: str, weight: Any, group: int, keep: Keep, scale_dtype: Any, of_tensor: Any = None, bits: int = 4
+    format: str, weight: Any, group: int, scale_dtype: Any, of_tensor: Any = None, bits: int = 4
 ) -> tuple[Any, Any, Any] | None:
     """Codes in U8, scales of groups, and zero points of those that are asymmetric; None: torch has to do it.
 
     `weight` is a matrix in BF16 or F32, `of_tensor` the scale that it has beside those of its groups.
     """
-    if type(keep) is not Keep or not weight.is_cuda or not _has_kernels() or not _core.can_group(group):
+    if not weight.is_cuda or not _has_kernels() or not _core.can_group(group):
         return None
     if weight.dtype not in (torch.bfloat16, torch.float32) or not weight.is_contiguous() or weight.data_ptr() % 16:
         return None

@@ -82,12 +82,12 @@ def quantization_config(folder: Path) -> Mapping[str, Any]:
     config = read_json(folder / "config.json")
     inner = config.get("text_config") or {}
     if not isinstance(inner, Mapping):
-        raise InvalidArgument(f"{folder / 'config.json'}: text_config is no object")
+        raise InvalidArgument(f"{folder / 'config.json'}: text_config is not an object")
     found = config.get("quantization_config") or inner.get("quantization_config")
     if found is None and (folder / "hf_quant_config.json").exists():
         found = {"quant_method": "modelopt", **read_json(folder / "hf_quant_config.json")}
     if not isinstance(found, Mapping):
-        raise NotFound(f"{folder}: config.json has no quantization_config, nor is there a hf_quant_config.json")
+        raise NotFound(f"{folder}: config.json has no quantization_config, and there is no hf_quant_config.json")
     return found
 
 
@@ -151,7 +151,7 @@ def read_json(file: Path) -> Mapping[str, Any]:
     except FileNotFoundError:
         raise NotFound(f"{file}: there is no such file") from None
     except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"{file}: is no JSON: {error}") from None
+        raise InvalidArgument(f"{file}: is not JSON: {error}") from None
     if not isinstance(value, Mapping):
-        raise InvalidArgument(f"{file}: is no JSON object")
+        raise InvalidArgument(f"{file}: is not a JSON object")
     return value

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import torch
 
 from deltawire.errors import InvalidArgument
-from deltawire.quantize.hysteresis import Keep
 from deltawire.quantize.kernels import codes_on_gpu
 from deltawire.quantize.numbers import (
     E2M1_MAX,
@@ -34,11 +33,6 @@ GROUP = 32
 class _OfRows(Scheme):
     """Groups of a row each."""
 
-    @property
-    def keeps_scales(self) -> bool:
-        """Powers of two."""
-        return False
-
     def tile(self) -> tuple[int, int]:
         """A group."""
         return 1, GROUP
@@ -58,9 +52,9 @@ class MxFp8(_OfRows):
     scale_name: str = "weight_scale_inv"
     rounding: str = "ceil"
 
-    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`weight` in E4M3, and U8 exponents, [M, N / 32]."""
-        fast = codes_on_gpu(f"mxfp8-{self.rounding}", weight, GROUP, keep, torch.uint8, bits=8)
+        fast = codes_on_gpu(f"mxfp8-{self.rounding}", weight, GROUP, torch.uint8, bits=8)
         if fast is not None:
             return {"weight": Coded(fast[0].view(E4M3), (1, 1)), self.scale_name: Coded(fast[1], (1, GROUP))}
         groups = weight.unflatten(1, (-1, GROUP)).float()
@@ -75,9 +69,9 @@ class MxFp4(_OfRows):
 
     format: ClassVar[str] = "mxfp4"
 
-    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`weight_packed`, [M, N / 2], and U8 exponents in `weight_scale`, [M, N / 32]."""
-        fast = codes_on_gpu("mxfp4-round", weight, GROUP, keep, torch.uint8)
+        fast = codes_on_gpu("mxfp4-round", weight, GROUP, torch.uint8)
         if fast is not None:
             return {"weight_packed": Coded(fast[0], (1, 2)), "weight_scale": Coded(fast[1], (1, GROUP))}
         packed, exponents = mxfp4(weight, "round")
@@ -90,7 +84,7 @@ class ExpertsMxFp4(Scheme):
 
     format: ClassVar[str] = "gpt-oss-mxfp4"
 
-    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`_blocks` and `_scales`, whose names follow the parameter's without a dot."""
         packed, exponents = mxfp4(weight.transpose(1, 2).contiguous(), "ceil")
         blocks = packed.unflatten(-1, (-1, GROUP // 2))
@@ -102,11 +96,6 @@ class ExpertsMxFp4(Scheme):
         scales = (experts, rows, columns // GROUP)
         blocks = empty((*scales, GROUP // 2), torch.uint8)
         return {"_blocks": Coded(blocks, (0, 0)), "_scales": Coded(empty(scales, torch.uint8), (0, 0))}
-
-    @property
-    def keeps_scales(self) -> bool:
-        """Powers of two."""
-        return False
 
     def tile(self) -> tuple[int, ...]:
         """All of it: its layout is not the parameter's."""

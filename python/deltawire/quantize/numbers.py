@@ -12,9 +12,6 @@ import torch
 E4M3 = torch.float8_e4m3fn
 E4M3_MAX = 448.0
 E2M1_MAX = 6.0
-# Half a step above the largest: values up to there are rounded down to it.
-E4M3_HEADROOM = 16 / 448
-E2M1_HEADROOM = 1 / 6
 
 
 def constant(value: float, like: Any) -> Any:

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import torch
 
 from deltawire.errors import InvalidArgument
-from deltawire.quantize.hysteresis import Keep
 from deltawire.quantize.kernels import codes_on_gpu
-from deltawire.quantize.numbers import E2M1_HEADROOM, E2M1_MAX, E4M3, E4M3_MAX, constant, pack_nibbles, to_e2m1
+from deltawire.quantize.numbers import E2M1_MAX, E4M3, E4M3_MAX, constant, pack_nibbles, to_e2m1
 from deltawire.quantize.scheme import Coded, Scheme, refuse_remainder
 
 GROUP = 16
@@ -23,7 +22,6 @@ class _OfTwoScales(Scheme):
 
     amax_of: ClassVar[str] = "tensor"
     shares_amax: ClassVar[bool] = True
-    headroom: ClassVar[float] = E2M1_HEADROOM
 
     def tile(self) -> tuple[int, int]:
         """A group."""
@@ -41,11 +39,11 @@ class Nvfp4(_OfTwoScales):
 
     format: ClassVar[str] = "nvfp4"
 
-    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`weight`, U8 [M, N / 2]; `weight_scale`, E4M3 [M, N / 16]; `weight_scale_2`, F32 []."""
-        scale_2 = keep("weight_scale_2", amax / constant(E2M1_MAX * E4M3_MAX, amax), None)
-        fast = codes_on_gpu("nvfp4", weight, GROUP, keep, E4M3, scale_2)
-        codes, scale, _ = fast or self._by_torch(weight, scale_2, keep)
+        scale_2 = amax / constant(E2M1_MAX * E4M3_MAX, amax)
+        fast = codes_on_gpu("nvfp4", weight, GROUP, E4M3, scale_2)
+        codes, scale, _ = fast or self._by_torch(weight, scale_2)
         return {
             "weight": Coded(codes, (1, 2)),
             "weight_scale": Coded(scale, (1, GROUP)),
@@ -53,17 +51,17 @@ class Nvfp4(_OfTwoScales):
         }
 
     @staticmethod
-    def _by_torch(weight: Any, scale_2: Any, keep: Keep) -> tuple[Any, Any, None]:
+    def _by_torch(weight: Any, scale_2: Any) -> tuple[Any, Any, None]:
         groups = weight.unflatten(1, (-1, GROUP)).float()
         scale = groups.abs().amax(dim=-1, keepdim=True) / (constant(E2M1_MAX, scale_2) * scale_2)
-        scale = keep("weight_scale", torch.where(scale == 0, constant(1, scale), scale), (1, GROUP))
+        scale = torch.where(scale == 0, constant(1, scale), scale)
         scale = scale.clamp(_LEAST_SCALE, E4M3_MAX).to(E4M3)
         return _packed(groups / (scale.float() * scale_2)), scale[..., 0], None
 
     def check_amax(self, name: str, amax: Any) -> None:
         """Of zeros the scale of the tensor would be 0, and those of its groups 0 / 0: ModelOpt writes NaN."""
         if not bool(amax >= 2.0**-115):
-            raise InvalidArgument(f'tensor "{name}": is all zeros, or nearly so, which nvfp4 has no scale for')
+            raise InvalidArgument(f'tensor "{name}": is all zeros, or nearly so, and nvfp4 cannot represent its scale')
 
 
 @dataclass(frozen=True)
@@ -72,15 +70,14 @@ class CompressedNvfp4(_OfTwoScales):
 
     format: ClassVar[str] = "compressed-nvfp4"
 
-    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`weight_packed`, U8 [M, N / 2]; `weight_scale`, E4M3 [M, N / 16]; `weight_global_scale`, F32 [1]."""
         largest = amax.to(weight.dtype).clamp(torch.finfo(weight.dtype).tiny)
         inverse = constant(E2M1_MAX * E4M3_MAX, largest) / largest
         # Of zeros, or nearly so: no scale.
         inverse = torch.where(inverse.isinf(), constant(1, inverse), inverse).float().reshape(1)
-        inverse = keep("weight_global_scale", inverse, None, inverse=True)
-        fast = codes_on_gpu("compressed-nvfp4", weight, GROUP, keep, E4M3, inverse)
-        codes, scale, _ = fast or self._by_torch(weight, inverse, keep)
+        fast = codes_on_gpu("compressed-nvfp4", weight, GROUP, E4M3, inverse)
+        codes, scale, _ = fast or self._by_torch(weight, inverse)
         return {
             "weight_packed": Coded(codes, (1, 2)),
             "weight_scale": Coded(scale, (1, GROUP)),
@@ -88,10 +85,10 @@ class CompressedNvfp4(_OfTwoScales):
         }
 
     @staticmethod
-    def _by_torch(weight: Any, inverse: Any, keep: Keep) -> tuple[Any, Any, None]:
+    def _by_torch(weight: Any, inverse: Any) -> tuple[Any, Any, None]:
         groups = weight.unflatten(1, (-1, GROUP))
         scale = groups.abs().amax(dim=-1, keepdim=True) / constant(E2M1_MAX, weight) * inverse
-        scale = keep("weight_scale", scale, (1, GROUP)).clamp(max=E4M3_MAX).to(E4M3).float()
+        scale = scale.clamp(max=E4M3_MAX).to(E4M3).float()
         scale = torch.where(scale == 0, constant(0.125, scale), scale)
         return _packed(groups.float() / (scale / inverse)), scale[..., 0].to(E4M3), None
 

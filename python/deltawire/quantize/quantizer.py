@@ -16,7 +16,6 @@ from deltawire.errors import InvalidArgument, Unsupported
 from deltawire.quantize.config import Rules, rules_of
 from deltawire.quantize.formats import FORMATS
 from deltawire.quantize.fp8 import Fp8Block
-from deltawire.quantize.hysteresis import Keep, Keeping, Old, checked_band
 from deltawire.quantize.integers import Int4, PackedInt8
 from deltawire.quantize.kernels import Fp8Blocks, Fp8BlocksOnGpu
 from deltawire.quantize.like import Like
@@ -116,14 +115,10 @@ class Quantizer:
         config: Mapping[str, Any],
         like: Like | None = None,
         rounded: str = "BF16",
-        hysteresis: float = 0.0,
     ) -> None:
         """`rounded` is what weights are rounded to before they are quantised; `like` says what must come of it."""
-        self.config, self.rounded, self.hysteresis = config, rounded, checked_band(hysteresis)
+        self.config, self.rounded = config, rounded
         self._rules, self._like = rules, like
-        if self.hysteresis and not any(scheme.keeps_scales for _, scheme in rules.groups):
-            formats = ", ".join(f"{scheme.format}{'-ue8m0' * isinstance(scheme, Fp8Block)}" for _, scheme in rules.groups)
-            raise InvalidArgument(f"hysteresis: scales of {formats} are powers of two, which stay by themselves; leave it out")
 
     @property
     def settings(self) -> str:
@@ -131,8 +126,9 @@ class Quantizer:
 
         Of `like` it has what the configuration does not say: a run may go on with the checkpoint that its format wrote.
         """
-        own: dict[str, Any] = {"from": self.rounded, **({"hysteresis": self.hysteresis} if self.hysteresis else {})}
-        return json.dumps({**own, **self._rules.settings(), **self._decided()}, sort_keys=True, separators=(",", ":"))
+        return json.dumps(
+            {"from": self.rounded, **self._rules.settings(), **self._decided()}, sort_keys=True, separators=(",", ":")
+        )
 
     def _decided(self) -> dict[str, str]:
         """Modules that `like` keeps plain though the rules quantise them, dtypes of shapes, and constants; digests of them."""
@@ -197,17 +193,16 @@ class Quantizer:
         beside: Iterable[Shard] = (),
         constants: bool = True,
         agreed: Agreed | None = None,
-        old: Old | None = None,
         elsewhere: Collection[str] = (),
     ) -> Iterator[Quantised]:
         """The tensors that the quantised checkpoint has in place of these.
 
         `beside` are others of the model that are not wanted, but may share a scale. `constants`: also what `like` brings along.
-        `agreed` are the amaxes of all ranks, `old` the scales of the version before, for hysteresis. `elsewhere` are the names
-        that other ranks have. A tensor is made when it is asked for; nothing is kept of it.
+        `agreed` are the amaxes of all ranks. `elsewhere` are the names that other ranks have. A tensor is made when it is asked
+        for; nothing is kept of it.
         """
         shards = list(shards)
-        context = _Context({shard.name: shard for shard in (*beside, *shards)}, {}, agreed, old)
+        context = _Context({shard.name: shard for shard in (*beside, *shards)}, {}, agreed)
         for shard in shards:
             yield from self._of(shard, context)
         if constants:
@@ -229,7 +224,7 @@ class Quantizer:
         `there` says whether the library works on a GPU's tensors where they are.
         """
         shards = list(shards)
-        context = _Context({shard.name: shard for shard in (*beside, *shards)}, {}, agreed, None)
+        context = _Context({shard.name: shard for shard in (*beside, *shards)}, {}, agreed)
         for shard in shards:
             scheme = self._checked(shard, context)
             device, make = shard.tensor.device, partial(self._all_of, shard, context)
@@ -300,15 +295,14 @@ class Quantizer:
             }
         else:
             largest, sharing = self._largest(shard, scheme, context)
-            keep = self._keep(shard, scheme, context.old)
-            coded = scheme.coded(self._rounded(shard.tensor), largest.to(shard.tensor.device), shard.shape, keep)
+            coded = scheme.coded(self._rounded(shard.tensor), largest.to(shard.tensor.device), shard.shape)
         for one in self._placed(shard, coded, context, sharing):
             _refuse_infinite(one.shard, shard.name)
             yield one
 
     def _blocks(self, shard: Shard, scheme: Scheme, context: _Context) -> Fp8Blocks | None:
-        """What the library quantises itself; old scales are not known to it."""
-        if not isinstance(scheme, Fp8Block) or shard.tensor.device.type != "cpu" or context.old is not None:
+        """What the library quantises itself."""
+        if not isinstance(scheme, Fp8Block) or shard.tensor.device.type != "cpu":
             return None
         return Fp8Blocks(shard.name, shard.tensor, scheme, self.rounded)
 
@@ -319,8 +313,6 @@ class Quantizer:
         for suffix, one in coded.items():
             placed, brings = _placed(shard, suffix, one)
             context.coded.add(placed.name)
-            if context.old is not None and suffix in SCALES:
-                context.old.use(placed.name, placed.tensor, placed.shape, placed.offset)
             if not brings:
                 continue
             if placed.name != shard.name and placed.name in context.known:
@@ -362,8 +354,8 @@ class Quantizer:
         plain = self._like is not None and name in self._like.tensors
         if scheme is not None and not plain:
             raise InvalidArgument(
-                f'tensor "{name}": holds all experts, and {scheme.format} quantises the matrix of each; publish what '
-                "deltawire.trainers.hf.checkpoint_tensors(model) gives, which splits them, or let the module stay plain"
+                f'tensor "{name}": has all experts, and {scheme.format} quantises the matrix of each; publish what '
+                "deltawire.trainers.hf.checkpoint_tensors(model) gives, which splits them, or do not quantise the module"
             )
 
     def _quantising(self, shard: Shard) -> Scheme | None:
@@ -384,7 +376,7 @@ class Quantizer:
             what = "all of it" if scheme.amax_of == "tensor" else "all of a row"
             raise InvalidArgument(
                 f'tensor "{shard.name}": this rank holds a shard, and a scale of {scheme.format} is of {what}; '
-                "give all ranks the group that they agree on it in: dw.Publisher(..., group=...)"
+                "give all ranks a common group: dw.Publisher(..., group=...)"
             )
         given = [amax for name in names for amax in (agreed or {}).get(name, ()) if self.scheme_of(name) == scheme]
         largest = context.amaxes[shard.name].values
@@ -392,13 +384,6 @@ class Quantizer:
             largest = other.over(largest, context.amaxes[shard.name].first_row)
         scheme.check_amax(shard.name, largest)
         return largest, () if given else tuple(here)
-
-    def _keep(self, shard: Shard, scheme: Scheme, old: Old | None) -> Keep:
-        if old is None or not self.hysteresis or not scheme.keeps_scales:
-            return Keep()
-        module = _module(shard.name)
-        extent = tuple(shard.tensor.shape)
-        return Keeping(lambda suffix: old.find(f"{module}.{suffix}"), self.hysteresis, scheme.headroom, shard.offset, extent)
 
     def _rounded(self, tensor: Any) -> Any:
         return tensor.detach().to(_DTYPES[self.rounded])
@@ -462,33 +447,30 @@ class _Context:
     amaxes: dict[str, Amax]
     """Of those of them that were asked for."""
     agreed: Agreed | None
-    old: Old | None
     coded: set[str] = field(default_factory=set)
     """Names of all that quantising makes of them."""
 
 
-def quantizer_of(spec: Any, rounded: str = "BF16", hysteresis: float = 0.0) -> Quantizer:
+def quantizer_of(spec: Any, rounded: str = "BF16") -> Quantizer:
     """From what `Publisher` takes: a quantised checkpoint's folder, its `quantization_config`, or a format's name."""
     if isinstance(spec, Quantizer):
-        if hysteresis not in (0, spec.hysteresis):
-            raise InvalidArgument(f"hysteresis: {hysteresis}, and the quantiser that was given has {spec.hysteresis}")
         return spec
     if isinstance(spec, Mapping):
-        return Quantizer(rules_of(spec), spec, None, rounded, hysteresis)
+        return Quantizer(rules_of(spec), spec, None, rounded)
     if isinstance(spec, str) and spec in FORMATS:
-        return Quantizer(rules_of(FORMATS[spec]), FORMATS[spec], None, rounded, hysteresis)
+        return Quantizer(rules_of(FORMATS[spec]), FORMATS[spec], None, rounded)
     if isinstance(spec, (str, os.PathLike)) and os.path.isdir(spec):
         like = Like.open(spec)
-        return Quantizer(rules_of(like.config), like.config, like, rounded, hysteresis)
+        return Quantizer(rules_of(like.config), like.config, like, rounded)
     if isinstance(spec, (str, os.PathLike)):
-        raise InvalidArgument(f"quantize: {os.fspath(spec)!r} is no folder, and no format; formats are {', '.join(FORMATS)}")
+        raise InvalidArgument(f"quantize: {os.fspath(spec)!r} is neither a folder nor a format; formats are {', '.join(FORMATS)}")
     raise InvalidArgument(f"quantize: a folder, a quantization_config or a format's name, not {type(spec).__name__}")
 
 
 def _refuse_nothing(context: _Context, elsewhere: Collection[str]) -> None:
     """A model of which nothing is quantised; other ranks may have what is."""
     if not context.coded and not elsewhere:
-        raise InvalidArgument(f"quantize: none of the model's {len(context.known)} tensors would be quantised by what is said")
+        raise InvalidArgument(f"quantize: these settings quantise none of the model's {len(context.known)} tensors")
 
 
 def _refuse_infinite(shard: Shard, source: str) -> None:

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import torch
 
 from deltawire.errors import InvalidArgument
-from deltawire.quantize.hysteresis import Keep
 
 SCALES = ("weight_scale", "weight_scale_inv", "weight_scale_2", "weight_global_scale")
 """What names of scales end with."""
@@ -38,15 +37,12 @@ class Scheme:
 
     amax_of: ClassVar[str] = ""
     """What `amax` is of: "tensor", or "row". Where ranks hold parts of that, they must agree on it. Empty: it does not matter."""
-    headroom: ClassVar[float] = 0.0
-    """By how much of a scale the needed one may be larger, so that nothing is off by more than half a step."""
 
-    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...], keep: Keep) -> Mapping[str, Coded]:
+    def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """The tensors by what their names end with, in place of `weight`.
 
         `weight` is [M, N] in BF16 or F32, without NaN and infinities. `amax` is the largest size of all that shares it, in
-        F32: [], or [M, 1] for rows. `shape` is the whole tensor's, if the weight is a shard of it. `keep` has the last word on
-        scales.
+        F32: [], or [M, 1] for rows. `shape` is the whole tensor's, if the weight is a shard of it.
         """
         raise NotImplementedError
 
@@ -65,11 +61,6 @@ class Scheme:
         """Rows and columns that shards may not cut through; 0: all of them."""
         raise NotImplementedError
 
-    @property
-    def keeps_scales(self) -> bool:
-        """Whether hysteresis makes sense: not where scales are powers of two, which stay by themselves."""
-        return True
-
     def check_amax(self, name: str, amax: Any) -> None:
         """Refuse one that it has no scale for."""
 
@@ -81,8 +72,8 @@ class Scheme:
         """Refuse a shape that it cannot have."""
         if len(shape) != 2:
             raise InvalidArgument(
-                f'tensor "{name}": {self.format} quantises matrices, and its shape is {list(shape)}; to leave it as it is, give '
-                "a quantization_config, such as one of deltawire.quantize.FORMATS, that names its module among those to ignore"
+                f'tensor "{name}": {self.format} quantises matrices, and its shape is {list(shape)}; to leave it unquantised, '
+                "give a quantization_config, such as one of deltawire.quantize.FORMATS, that ignores its module"
             )
 
 
@@ -103,14 +94,14 @@ def _tile_of(scheme: Scheme, dtype: Any) -> list[tuple[str, tuple[int, ...], Any
     # Whatever torch makes by default: a cache must not depend on that.
     weight = torch.ones(rows, columns, dtype=dtype, device="cpu")
     amax = torch.ones((rows, 1) if scheme.amax_of == "row" else (), dtype=torch.float32, device="cpu")
-    coded = scheme.coded(weight, amax, (rows, columns), Keep())
+    coded = scheme.coded(weight, amax, (rows, columns))
     return [(suffix, tuple(one.tensor.shape), one.tensor.dtype, one.per) for suffix, one in coded.items()]
 
 
 def refuse_remainder(name: str, columns: int, group: int, format: str) -> None:
     """Of formats that have no place for a group that is cut short."""
     if columns % group != 0:
-        raise InvalidArgument(f'tensor "{name}": {columns} columns are no multiple of {group}, the group of {format}')
+        raise InvalidArgument(f'tensor "{name}": {columns} columns are not a multiple of {group}, the group of {format}')
 
 
 def refuse_unbounded(name: str, amax: Any) -> None:

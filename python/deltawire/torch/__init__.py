@@ -19,10 +19,11 @@ try:
 except ImportError as error:
     raise missing_extra(error, "torch") from None
 
+from deltawire.torch.broadcast import Broadcast
+from deltawire.torch.layout import layout_of
 from deltawire.torch.live import follow
-from deltawire.torch.moves import HeldShards
 from deltawire.torch.prove import prove
-from deltawire.torch.shard_publisher import PublishedShards, ShardPublisher
-from deltawire.torch.tracker import Tracker, track
+from deltawire.torch.rank_store import RankStore
+from deltawire.torch.rendezvous import Rendezvous
 
-__all__ = ["HeldShards", "PublishedShards", "ShardPublisher", "Tracker", "follow", "prove", "track"]
+__all__ = ["Broadcast", "RankStore", "Rendezvous", "follow", "layout_of", "prove"]

@@ -63,7 +63,7 @@ def stream_of(gpu: int | None) -> int:
 
 
 def count_write(values: Iterable[Any]) -> None:
-    """Count one write in place, for autograd and for `track`."""
+    """Count one write in place, for autograd."""
     tensors = [value for value in values if isinstance(value, torch.Tensor) and not value.is_inference()]
     torch.autograd.graph.increment_version(tensors)
 

@@ -40,7 +40,7 @@ class LiveModel(Live):
         return None
 
     def written(self) -> None:
-        """Count it as one write in place, for autograd and for `track`; what `fully_shard` has gathered is gathered anew."""
+        """Count it as one write in place, for autograd; `fully_shard` gathers its tensors again."""
         tensors = [value for _, value in self._values if isinstance(value, torch.Tensor)]
         tensors += [local_of(value) for value in tensors if is_sharded(value)]
         count_write(tensors)
@@ -67,9 +67,7 @@ def follow(
     timeout: float | None = None,
     **options: Any,
 ) -> Iterator[PullReport]:
-    """Keep a live model at the newest version: patched in place, proven by digest, one step for each version that was seen.
-
-    `interval`, `until` and `timeout` are those of `TensorReplica.follow`, `options` those of `TensorReplica`.
+    """Keep a live model at the newest version; yields a report per version. Arguments as in `TensorReplica` and its `follow`.
 
     >>> import torch, deltawire as dw
     >>> trainer, server = torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)

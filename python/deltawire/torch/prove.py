@@ -26,11 +26,10 @@ def prove(
     group: Any = None,
     select: Select | None = None,
 ) -> int:
-    """Prove that a live model is a version, the newest if none is given, bit by bit; returns the version's number.
+    """Verify that a live model is a version (default: the newest), bit by bit; returns its number.
 
-    Every rank of `group` calls it (all processes, where `model` has shards and no group is given). Each adds up its own shards,
-    and only sums travel. `BaseMismatch` names the tensors that differ; a rank that fails makes all fail. `select` is that of the
-    publisher: names in the model to names in the chain.
+    All ranks of `group` call it (default: all processes, if sharded). `BaseMismatch` names tensors that differ. `select` must be
+    the publisher's.
 
     >>> import torch, deltawire as dw
     >>> model = torch.nn.Linear(4, 2)

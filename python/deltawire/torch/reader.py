@@ -17,7 +17,6 @@ from deltawire.errors import InvalidArgument
 from deltawire.torch.gpu import gpu_of, in_reach, stays_there, stream_of, values_of, wait_for_current_stream
 from deltawire.torch.shards import Piece, is_sharded, piece_of
 from deltawire.torch.state import chosen_tensors
-from deltawire.torch.tracker import Tracker, Untouched
 
 
 class ProcessGroup:
@@ -25,7 +24,7 @@ class ProcessGroup:
 
     def __init__(self, group: Any) -> None:
         if group == dist.GroupMember.NON_GROUP_MEMBER:
-            raise InvalidArgument("group: this process is none of its ranks")
+            raise InvalidArgument("group: this process is not one of its ranks")
         self._group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
 
@@ -55,11 +54,10 @@ def _has_shards(source: Any) -> bool:
 if TYPE_CHECKING:
     from deltawire.quantize.quantizer import Quantised, Quantizer
     from deltawire.quantize.scheme import Agreed
-    from deltawire.torch.quantised import OldScales
 
 
 class TorchReader(Reader):
-    """Knows modules, tied weights, shards of `DTensor`s, and what was not touched since the last version."""
+    """Knows modules, tied weights and shards of `DTensor`s."""
 
     def __init__(
         self,
@@ -67,17 +65,13 @@ class TorchReader(Reader):
         ranks: Ranks | None,
         source: Any,
         *,
-        tracker: Tracker | None,
         on_host: bool,
         quantizer: Quantizer | None = None,
-        store: Any = None,
     ) -> None:
         self._choice = choice
         self._quantizer = quantizer
-        self._old = _old_scales(quantizer, store)
         self._on_host = on_host
         self.ranks = ranks
-        self._untouched = Untouched(tracker)
         self._constants: set[str] = set()  # of the newest version, if that is known
         self._new_constants: dict[str, bool] = {}  # and whether the model lacks them
         self._shared: set[str] = set()
@@ -100,27 +94,21 @@ class TorchReader(Reader):
         from deltawire.torch.quantised import quantised
 
         pieces = self._pieces(source)
-        coded = quantised(self._quantizer, pieces, pieces, False, None, self._old)
+        coded = quantised(self._quantizer, pieces, pieces, False)
         return words_of(differences(coded, Path(checkpoint)), Path(checkpoint))
 
     def published(self) -> str:
         """What `read` gave last is the newest version. Gives what is to be said of it: what the quantiser carries along, once."""
-        self._untouched.published()
-        if self._old is not None:
-            self._old.published()
         carried = sorted(name for name, carried in self._new_constants.items() if carried and name not in self._shared)
         self._shared.update(carried)
         self._constants, self._new_constants = set(self._new_constants), {}
         return self._quantizer.words_of(carried) if self._quantizer is not None and carried else ""
 
     def failed(self) -> None:
-        """It is not, or nobody knows."""
+        """The version was not published, or its outcome is unknown."""
         if self.ranks is not None:
             self.ranks.forget()
-        self._untouched.forget()
         self._constants, self._new_constants = set(), {}
-        if self._old is not None:
-            self._old.forget()
 
     def _pieces(self, source: Source) -> list[Piece]:
         found = (piece_of(name, value) for name, value in chosen_tensors(source, self._choice))
@@ -128,7 +116,7 @@ class TorchReader(Reader):
         for piece in pieces:
             if self.ranks is None and is_sharded(piece.whole) and not piece.form.whole:
                 raise InvalidArgument(
-                    f'tensor "{piece.name}": is sharded, and this publisher is alone: give the constructor the module, or '
+                    f'tensor "{piece.name}": is sharded, but this publisher has no group: give the constructor the module, or '
                     "group=torch.distributed.group.WORLD, on every rank"
                 )
         return pieces
@@ -147,43 +135,32 @@ class TorchReader(Reader):
         if self._quantizer is not None:
             return self._quantised(self._quantizer, pieces, held, agreed)
         wait_for_current_stream(self._gpu, self.cuda_stream)
-        tensors = readable((piece.name, self._tensor(piece)) for piece in pieces)
-        untouched = self._untouched.find(pieces)
-        for piece, tensor in zip(pieces, tensors, strict=True):
-            tensor.unchanged = piece.form in untouched
-        return tensors
+        return readable((piece.name, self._tensor(piece)) for piece in pieces)
 
     def _quantised(
         self, quantizer: Quantizer, pieces: list[Piece], held: list[Piece], agreed: Agreed | None
     ) -> list[_core.Tensor]:
-        """The tensors of the quantised checkpoint, made as the library reads them; at once where old scales matter."""
+        """The tensors of the quantised checkpoint, made as the library reads them."""
         from deltawire.quantize.kernels import Fp8BlocksOnGpu
-        from deltawire.torch.quantised import RecentTensors, planned, publishable, quantised
+        from deltawire.torch.quantised import RecentTensors, planned, publishable
 
         tensors: list[_core.Tensor] = []
         forms: list[Quantised] = []
         first, elsewhere = self.ranks is None or self.ranks.rank == 0, self._elsewhere(held)
-        if self._old is not None:
-            forms = list(quantised(quantizer, pieces, held, first, agreed, self._old, elsewhere))
-            tensors = self._there(forms)
-        else:
-            recent = RecentTensors()
-            for key, plan in enumerate(planned(quantizer, pieces, held, first, agreed, self._stays, elsewhere)):
-                forms += plan.forms
-                if plan.make is None:
-                    tensors += self._there(plan.forms)
-                else:
-                    tensors += publishable(plan, key, recent, self._reachable, self._stays(plan.device))
-            if self._gpu is not None:
-                Fp8BlocksOnGpu.check(tensors, self._gpu)
+        recent = RecentTensors()
+        for key, plan in enumerate(planned(quantizer, pieces, held, first, agreed, self._stays, elsewhere)):
+            forms += plan.forms
+            if plan.make is None:
+                tensors += self._there(plan.forms)
+            else:
+                tensors += publishable(plan, key, recent, self._reachable, self._stays(plan.device))
+        if self._gpu is not None:
+            Fp8BlocksOnGpu.check(tensors, self._gpu)
         if self._gpu is not None:  # they are made by other threads, and on other streams
             torch.cuda.current_stream(self._gpu).synchronize()
-        untouched = self._untouched.find(held)
-        touched = {piece.name for piece in held if piece.form not in untouched}
         self._new_constants = {form.shard.name: form.carried for form in forms if form.constant}
         for tensor, form in zip(tensors, forms, strict=True):
-            known = form.shard.name in self._constants if form.constant else bool(form.sources)
-            tensor.unchanged = known and touched.isdisjoint(form.sources)
+            tensor.unchanged = form.constant and not form.sources and form.shard.name in self._constants
         return tensors
 
     def _elsewhere(self, held: list[Piece]) -> set[str]:
@@ -210,11 +187,3 @@ class TorchReader(Reader):
         if is_sharded(piece.whole) and not piece.form.whole:
             local = Tensor(local, shape=piece.form.shape, offset=piece.form.offset)
         return cast(local, dtype)
-
-
-def _old_scales(quantizer: Quantizer | None, store: Any) -> OldScales | None:
-    if quantizer is None or not quantizer.hysteresis:
-        return None
-    from deltawire.torch.quantised import OldScales
-
-    return OldScales(store)

@@ -68,7 +68,7 @@ def chosen_tensors(source: Source | torch.nn.Module, choice: Choice) -> Pairs:
         pairs = without_ties(pairs, getattr(module, "_tied_weights_keys", None) or ())
     else:
         if choice.select.trainable_only:
-            raise InvalidArgument("trainable_only: a module knows what is trainable; state dicts and pairs do not")
+            raise InvalidArgument("trainable_only: needs a module; state dicts and pairs do not say what is trainable")
         pairs = _chosen(named_tensors(source), choice)
         if isinstance(source, Mapping):
             pairs = without_ties(pairs)
@@ -103,14 +103,14 @@ def _chosen(pairs: Iterable[tuple[str, Any]], choice: Choice) -> Pairs:
             raise Unsupported(f'tensor "{name}": is nested, not strided')
         chosen.append((name, value))
     if not chosen:
-        raise InvalidArgument("there are no tensors to publish: the model has none, or none was chosen")
+        raise InvalidArgument("there are no tensors to publish: the model has none, or `select` excludes all")
     return chosen
 
 
 def _refuse_extra_state(pairs: Pairs) -> None:
     for name, value in pairs:
         if not isinstance(value, torch.Tensor):
-            raise InvalidArgument(f'"{name}" is a {type(value).__name__}, no tensor: leave it out with dw.Select(exclude=...)')
+            raise InvalidArgument(f'"{name}" is a {type(value).__name__}, not a tensor: leave it out with dw.Select(exclude=...)')
 
 
 def _refuse_meta(pairs: Pairs) -> None:

@@ -57,14 +57,10 @@ _OPTIONS = [name for name in signature(Publisher).parameters if name not in ("st
 
 
 class PublishCallback(TrainerCallback):
-    """Publishes a trainer's model: the seed when training begins, a version after every `every` optimizer steps, and the end.
+    """Publishes a trainer's model: at the start, after every `every` optimizer steps, and at the end.
 
-        trainer = GRPOTrainer(model, reward, args, train_dataset=data, callbacks=[PublishCallback("s3://bucket/run-7")])
-
-    An outage of the store does not end the training: it is logged, `error` holds it, and the next version carries everything;
-    see `on_error`. Training that goes on from one of its checkpoints goes on with the chain too. Of several processes that hold
-    the whole model (DDP) the first one publishes; of a model that is sharded (FSDP2, tensor parallel) each publishes its shards,
-    and nothing is gathered.
+    With DDP the first process publishes; with FSDP2 or tensor parallelism each process its shards. Resumed training continues the
+    chain.
     """
 
     def __init__(
@@ -80,18 +76,14 @@ class PublishCallback(TrainerCallback):
         on_error: Literal["raise", "warn"] = "warn",
         **options: Any,
     ) -> None:
-        """Publish to `store`; `options` are those of `Publisher`.
+        """Publish to `store`; `options` as in `Publisher`, also `dtype` and `adapter`.
 
-        Without `wait` a step goes on as soon as its changes are captured, and what went wrong with its version is heard of at
-        the next one. With `on_error="warn"` what may pass by itself (`Unavailable`, `IoError`, a hook that says no) is logged,
-        as a warning each time, and as an error when the end of the training could not be published either; `train()` goes on.
-        Until a first version is committed, and for all other errors (a second publisher, a chain that is damaged, a mistake), it
-        is as with `"raise"`: `train()` raises it. `dtype` is what floating point weights are published as: `torch.bfloat16` for
-        master weights in float32. `tensors(model)` gives names and tensors of one's own choice. With `adapter=True` versions are
-        the model's LoRA adapter alone, with its configuration (docs/lora.md).
-        Configuration and tokenizer are files of every version of a model, and `extra_files` too; where there are none at all, the
-        chain's stay. `on_version(step, version)` is told what is committed, in the training's
-        thread: without `wait` that is one publish later.
+        `wait=False`: a step continues once its changes are captured. `on_error="warn"`: errors that may pass (`Unavailable`,
+        `IoError`, a failed hook) are logged and kept in `error`. `train()` raises others, any before the first commit, and with
+        "raise" all.
+
+        `tensors(model)` returns what to publish. Configuration, tokenizer and `extra_files` are in every version.
+        `on_version(step, version)` is called after a commit, in the training's thread.
         """
         if every < 1:
             raise InvalidArgument(f"PublishCallback: every is {every}, and must be at least 1")
@@ -113,7 +105,7 @@ class PublishCallback(TrainerCallback):
         self.version: PublishReport | None = None
         """The newest that is known to be committed."""
         self.error: Exception | None = None
-        """Why the last state that was to be published is not; None: it is, or is on its way."""
+        """Why the last state was not published; None: it was, or it is pending."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         model, first = kwargs["model"], state.is_world_process_zero
@@ -143,10 +135,10 @@ class PublishCallback(TrainerCallback):
             self.close()
             if self.error is not None and self._patient:
                 newest = "no version" if self.version is None else f"version {self.version.number}"
-                log.error("the end of the training was not published, replicas stay at %s: %s", newest, self.error)
+                log.error("the final weights were not published; replicas stay at %s: %s", newest, self.error)
 
     def close(self) -> None:
-        """Wait for the version that is on its way, then let go of everything: for training that ended early."""
+        """Wait for a pending version, then release everything."""
         publisher, self._publisher = self._publisher, None
         folder, self._folder = self._folder, None
         self._step = -1
@@ -184,14 +176,14 @@ class PublishCallback(TrainerCallback):
 
     @contextmanager
     def _patience(self, step: int) -> Iterator[None]:
-        """What may pass is told and not raised; this step is then still to be published."""
+        """Log a temporary error instead of raising it; the next version then includes this step."""
         try:
             yield
         except _MAY_PASS as error:
             if not self._patient or self.version is None:
                 raise
             self.error, self._step = error, -1
-            log.warning("step %d was not published, the next version carries everything: %s", step, error)
+            log.warning("step %d was not published; the next version includes its changes: %s", step, error)
 
     def _committed(self, step: int, version: PublishReport) -> None:
         self.version, self.error = version, None
@@ -201,16 +193,12 @@ class PublishCallback(TrainerCallback):
 
 
 def checkpoint_tensors(model: Any) -> dict[str, torch.Tensor]:
-    """What `save_pretrained` would save, under the names that it would have, tied weights once. Nothing is copied.
-
-    For training loops of one's own: `dw.Publisher(store, lambda: checkpoint_tensors(model))`. Models that transformers keeps
-    in another form than their checkpoints (experts in one tensor) are given in that of the checkpoints.
-    """
+    """What `save_pretrained` would save: the same names, tied weights once, experts one by one, nothing copied."""
     model = unwrap_model(model)
     if getattr(model, "hf_quantizer", None) is not None or getattr(model, "peft_config", None) is not None:
-        raise Unsupported("models that are quantized or have adapters need `tensors`, or `adapter=True` for the adapter alone")
+        raise Unsupported("quantized models and models with adapters need `tensors`, or `adapter=True` for the adapter alone")
     if any(hasattr(parameter, "ds_id") for parameter in model.parameters()):
-        raise Unsupported("models that DeepSpeed has sharded (ZeRO-3) need `tensors`, or FSDP2 in its place")
+        raise Unsupported("models sharded by DeepSpeed (ZeRO-3) need `tensors`; or use FSDP2")
     state: dict[str, torch.Tensor] = model.state_dict()
     if not isinstance(model, PreTrainedModel):
         return state  # which is what trainers save of it
@@ -227,10 +215,7 @@ def checkpoint_tensors(model: Any) -> dict[str, torch.Tensor]:
 def save_files(
     model: Any, folder: str | os.PathLike[str], processing_class: Any = None, *, dtype: torch.dtype | None = None
 ) -> list[Path]:
-    """Write what `save_pretrained` puts beside the weights: configurations, the tokenizer, code. Gives their paths.
-
-    `dtype` is what the configuration shall say of the weights.
-    """
+    """Write configuration, tokenizer and code as `save_pretrained` does. Returns the paths."""
     model, folder = unwrap_model(model), Path(folder)
     base = model.get_base_model() if hasattr(model, "get_base_model") else model  # PEFT has one
     if isinstance(base, PreTrainedModel):

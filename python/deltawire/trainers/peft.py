@@ -80,7 +80,7 @@ class Adapter:
     def config(self) -> dict[str, Any]:
         """What `save_pretrained` writes, sets in order."""
         if self._name not in self._model.peft_config:
-            raise InvalidArgument(f"adapter {self._name}: the model has it no more; open a publisher for another")
+            raise InvalidArgument(f"adapter {self._name}: the model no longer has this adapter; open a publisher for another")
         config = dict(self._model.peft_config[self._name].to_dict())
         config["inference_mode"] = True
         base = self._model.get_base_model()

@@ -42,16 +42,14 @@ log = logging.getLogger("deltawire")
 Wait = Literal["captured", "published", "applied"]
 Pairs = Iterable[tuple[str, torch.Tensor]]
 
-_OWN = ("store", "tensors", "dtype", "select", "adapter", "tracker")
+_OWN = ("store", "tensors", "dtype", "select", "adapter")
 _OPTIONS = [name for name in signature(Publisher).parameters if name not in _OWN]
 """Those of `Publisher` that are handed on."""
 
 
 class WeightTransfer:
-    """`AsyncGRPOTrainer(weight_transfer=...)`: each sync is a version of a chain. It is TRL's `WeightTransferProtocol`.
-
-    Nothing is paused from here: servers fetch and stage a version while they generate, and pause for the write alone. Numbers of
-    versions are the chain's and only grow, also when training goes on from a checkpoint. Rank 0 alone calls this, as TRL has it.
+    """TRL's `WeightTransferProtocol`, for `AsyncGRPOTrainer(weight_transfer=...)`. TRL calls it on rank 0; each sync is a
+    version.
     """
 
     def __init__(
@@ -68,22 +66,14 @@ class WeightTransfer:
         run: str | None = None,
         **options: Any,
     ) -> None:
-        """Publish to `store`; `options` are those of `Publisher`.
+        """Publish to `store`; `options` as in `Publisher`.
 
-        `wait` says when a sync is done. "captured": as soon as the weights may change again; upload and commit go on behind the
-        next step, and what went wrong is raised by the next sync; versions that are whole or very dense are uploaded before.
-        "published": when the version is committed. "applied": when the servers at `base_url` (one, or several) serve it: the
-        samples that TRL asks for from then on are of this policy. Without `wait` it is "applied" where there is a `base_url`,
-        else "published". Nothing waits longer than `timeout` seconds.
+        `wait` until a sync is "captured" (the weights may change; the next sync raises errors), "published" or "applied"
+        (served; default with `base_url`, one or several), at most `timeout` seconds.
 
-        `dtype` is what floating point weights are published as: "bfloat16" for masters in float32, the dtype that servers hold.
-
-        `checkpoint` is the folder that the trainer loads: it becomes the first version of an empty store, with all its files, and
-        gives the tensors that TRL does not send because they are frozen. `tensors` and `select` turn what TRL sends into what
-        checkpoints have, for models whose parameters have other names there. `run` is an id: a store of any other is refused.
-
-        With `snapshot="memory"` tensors on a GPU go to the host one by one as they come; else all that FSDP gathers is on the
-        GPU until it is captured.
+        `dtype`: the servers' dtype. `checkpoint`: the folder that the trainer loads: the first version of an empty store, and
+        the source of frozen tensors. `tensors` and `select` map TRL's names to the checkpoint's. `run`: refuse any other.
+        `snapshot="memory"`: move GPU tensors to the host one by one.
         """
         urls = [] if base_url is None else [base_url] if isinstance(base_url, str) else list(base_url)
         wait = wait or ("applied" if urls else "published")
@@ -110,20 +100,20 @@ class WeightTransfer:
 
     @property
     def run(self) -> str:
-        """The id of the chain's run; empty before the store is opened."""
+        """The run's id; empty before the store is opened."""
         return "" if self._publisher is None else self._publisher.run
 
     def init_weight_transfer(self) -> None:
-        """Open the store, and see that the servers follow one."""
+        """Open the store, and wait until the servers follow it."""
         self._open()
         if self._wait == "applied":
             self.served = wait_until_served(self._servers, None, self._timeout)
 
     def pause(self) -> None:
-        """Nothing: servers generate until a version is staged, and pause themselves."""
+        """Does nothing: servers pause themselves when a version is staged."""
 
     def send_weights(self, iterator: Iterator[tuple[str, torch.Tensor]]) -> None:
-        """Publish what changed. The weights may change again when it returns, whatever `wait` says."""
+        """Publish what changed. The weights may change again when it returns, for every `wait`."""
         began = time.perf_counter()
         pairs = self._read(iterator)  # all of it, before anything can fail: other ranks take part in each
         publisher = self._open()
@@ -141,10 +131,10 @@ class WeightTransfer:
         log.info("deltawire: %r, captured in %.3f s, %s in %.3f s", version, captured, self._wait, time.perf_counter() - began)
 
     def resume(self) -> None:
-        """Nothing: see `pause`."""
+        """Does nothing; see `pause`."""
 
     def destroy(self) -> None:
-        """Wait for the version that is on its way, and let go of the store. A second time does nothing."""
+        """Wait for a pending version, then close the store. May be called twice."""
         publisher, self._publisher = self._publisher, None
         if publisher is None:
             return
@@ -191,7 +181,7 @@ class WeightTransfer:
         return None if chain.head is None else chain
 
     def _finish_pending(self) -> PublishReport | None:
-        """The version that was on its way; what went wrong with it is raised here."""
+        """Wait for the pending version, and raise its error."""
         if self._pending is None:
             return None
         try:
@@ -228,14 +218,16 @@ class WeightTransfer:
             return pairs
         if self._checkpoint is None:
             raise InvalidArgument(
-                f"the trainer does not send {_some(missing)}, which the chain has: if they are frozen, say "
-                "checkpoint=..., the folder that the trainer loads"
+                f"the trainer does not send {_some(missing)}, which the chain has: if they are frozen, set checkpoint=... to "
+                f"the folder that the trainer loads"
             )
         if self._frozen is None or self._frozen.keys() != set(missing):
             self._frozen = dict(LocalCheckpoint(Path(self._checkpoint)).items(missing))
             for name in missing:
                 if name not in self._frozen:
-                    raise InvalidArgument(f'tensor "{name}": the chain has it; neither the trainer nor {self._checkpoint} does')
+                    raise InvalidArgument(
+                        f'tensor "{name}": the chain has this tensor, but the trainer and {self._checkpoint} lack it'
+                    )
                 self._check(name, self._frozen[name])
         return [*pairs, *self._frozen.items()]
 

@@ -1,4 +1,4 @@
-"""verl: a checkpoint engine whose wire is a store, or a carrier. The trainer publishes versions, rollout hosts pull what changed.
+"""verl: a checkpoint engine whose wire is a store. The trainer publishes versions, rollout hosts pull what changed.
 
     actor_rollout_ref.rollout.checkpoint_engine:
       backend: deltawire
@@ -25,11 +25,10 @@ from deltawire._internal.identity import Identity
 from deltawire._internal.options import Accept, Keys
 from deltawire._internal.publisher import Publisher
 from deltawire._internal.replica import Replica, read_replica_state
-from deltawire._internal.stores import Store, open_store
+from deltawire._internal.stores import Server, Store, open_store, serve
 from deltawire.errors import BaseMismatch, Conflict, Error, InvalidArgument, NotFound, Unavailable, missing_extra
 from deltawire.live import Proof
 from deltawire.reports import PublishReport
-from deltawire.ship import Shipper, join
 
 try:
     import torch
@@ -38,7 +37,7 @@ except ImportError as error:
     raise missing_extra(error, "verl") from None
 
 from deltawire.engines.checkpoint import LocalCheckpoint
-from deltawire.engines.transport import Transport, secret_of, serve
+from deltawire.engines.settings import secret_of
 
 log = logging.getLogger("deltawire")
 
@@ -52,9 +51,9 @@ _LOOK_SECONDS = 0.02, 0.5  # between looks into the store, first and at most
 class DeltawireCheckpointEngine(CheckpointEngine):
     """Each sync is a version of a chain, which rollout workers pull, prove and hand to their engine.
 
-    Trainer and rollout share the store alone: no process group is made. With a `transport`, versions go straight from actor
-    rank 0 to one worker of each rollout host. Actor rank 0 publishes; the other ranks take part in what its weights need. All
-    workers of a host share one local checkpoint.
+    Trainer and rollout share the store alone: no process group is made. With `serve`, actor rank 0 serves the store to the
+    rollout hosts, each of which fetches a version once. Actor rank 0 publishes; the other ranks take part in what its weights
+    need. All workers of a host share one local checkpoint.
     """
 
     wire_format = "named_tensors"
@@ -66,9 +65,7 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         *,
         local: str,
         store: str = "",
-        transport: Transport = "store",
-        master_address: str = "127.0.0.1",
-        master_port: int = 0,
+        serve: str = "",
         secret: str = "",
         secret_file: str = "",
         yields: Yields = "all",
@@ -79,29 +76,27 @@ class DeltawireCheckpointEngine(CheckpointEngine):
     ) -> None:
         """What verl hands over first; then `engine_kwargs.deltawire`.
 
-        `store` is where the chain is, `local` a folder on each rollout host for its checkpoint. With another `transport`
-        than "store", `store` may be left out; rank 0 then listens on `master_address`, which wants a secret unless it is
-        loopback. With `yields="changed"` an engine gets the tensors that changed since the version before, for engines that
-        load some tensors as well as all; the first time it gets all. `dtype` is what floating point weights are published
-        as: "bfloat16" for masters in float32. Nothing waits longer than `timeout` seconds. `trust` is a file of public keys,
-        of the rollout side; `publisher` has further options of `deltawire.Publisher`. Nothing is cut into buckets here:
-        `bucket_size` is taken and not used.
+        `store` is where the chain is, `local` a folder on each rollout host for its checkpoint. With `serve` ("HOST:PORT",
+        port 0: any) rank 0 serves the chain over HTTP from there, and `store` may be left out: the chain is in its memory
+        then. Elsewhere than on loopback that needs a `secret`, or a `secret_file` that all hosts have. With
+        `yields="changed"` an engine gets the tensors that changed since the version before, for engines that load some
+        tensors as well as all; the first time it gets all. `dtype` is what floating point weights are published as: "bfloat16"
+        for masters in float32. Nothing waits longer than `timeout` seconds. `trust` is a file of public keys, of the rollout
+        side; `publisher` has further options of `deltawire.Publisher`. Nothing is cut into buckets here: `bucket_size` is
+        taken and not used.
         """
         if yields not in get_args(Yields):
             raise InvalidArgument(f"deltawire: yields={yields!r}: must be one of {', '.join(get_args(Yields))}")
-        if transport not in get_args(Transport):
-            raise InvalidArgument(f"deltawire: transport={transport!r}: must be one of {', '.join(get_args(Transport))}")
-        if not local or (not store and transport == "store"):
-            raise InvalidArgument("deltawire: engine_kwargs.deltawire needs `local`, and `store` or a `transport`")
+        if not local or not (store or serve):
+            raise InvalidArgument("deltawire: engine_kwargs.deltawire needs `local`, and `store` or `serve`")
         if not timeout > 0:
             raise InvalidArgument(f"deltawire: timeout is {timeout}, and must be seconds, more than 0")
         self.is_master = is_master
-        self._url = store
-        self._store: Store | None = open_store(store) if transport == "store" else None
-        self._transport, self._address, self._secret = transport, (master_address, master_port), secret_of(secret, secret_file)
-        self._shipper: Shipper | None = None
-        self._hub = ""
-        self._replica: Replica | None = None  # of the worker that is sent versions for its host
+        self._address, self._secret = serve, secret_of(secret, secret_file)
+        self._server: Server | None = None
+        self._url = ""  # that rank 0 serves
+        own = store or f"memory:{uuid.uuid4().hex}"
+        self._store: Store | None = open_store(own) if is_master or not serve else None
         self._local, self._yields, self._timeout = Path(local), yields, timeout
         self._accept = Accept(trust=trust)
         self._options = {"dtype": dtype, **(publisher or {})}
@@ -116,31 +111,29 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         """A name for this sync, and where versions are sent from, by rank 0 of the trainer."""
         if not self.is_master:
             return {}
-        if self._store is None:
-            address, port = self._address
-            self._shipper = serve(self._transport, self._url, address=address, port=port, secret=self._secret)
-            self._store = self._shipper.store
-        return {"sync": uuid.uuid4().hex, "hub": self._shipper.address if self._shipper else ""}
+        if self._address and self._server is None:
+            self._server = serve(self._the_store, self._address, token=self._secret)
+        return {"sync": uuid.uuid4().hex, "url": self._server.url if self._server else ""}
 
     @classmethod
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[dict[str, Any]]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        """Everyone learns the name of the sync, and where to join."""
+        """Everyone learns the name of the sync, and where the chain is served."""
         if "sync" not in metadata[0]:
-            raise InvalidArgument("deltawire: the first worker of the actor group is not verl's master, rank 0")
-        said = {name: metadata[0][name] for name in ("sync", "hub")}
+            raise InvalidArgument("deltawire: the first worker of the actor group is not rank 0, verl's master")
+        said = {name: metadata[0][name] for name in ("sync", "url")}
         actors, rollout = (
             {name: [value] * size for name, value in said.items()} for size in (actor_wg_world_size, rollout_world_size)
         )
         return actors, rollout
 
-    def init_process_group(self, sync: str, hub: str = "") -> None:
-        """There is no group of verl's: remember the sync's name, and where rank 0 listens."""
+    def init_process_group(self, sync: str, url: str = "") -> None:
+        """There is no group of verl's: remember the sync's name, and where rank 0 serves."""
         self._sync = sync
-        if hub != self._hub:  # a trainer that began anew
-            self._leave()
-        self._hub = hub
+        if url != self._url and not self.is_master:  # the first sync, or a trainer that began anew
+            self._store = open_store(url, secret=self._secret)
+        self._url = url
 
     async def send_weights(
         self, weights: Iterable[tuple[str, torch.Tensor]], global_steps: int | None = None
@@ -174,7 +167,7 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         and gives all of them. A folder of another run is refused before the first.
         """
         held, self._held = self._held, None
-        store = self._joined()
+        store = self._the_store
         version = await self._word(store)
         await self._pull(store, version)
         chain = Chain(store, keys=Keys(trust=self._accept.trust))
@@ -200,29 +193,19 @@ class DeltawireCheckpointEngine(CheckpointEngine):
 
     # ---- what they are made of
 
-    def _joined(self) -> Store:
-        """The store; with a transport the publisher's own, of which one worker of each host is sent versions."""
+    @property
+    def _the_store(self) -> Store:
         if self._store is None:
-            self._store = join(self._hub, secret=self._secret, behind=self._url or None, timeout=self._timeout)
+            raise InvalidArgument("deltawire: call init_process_group() first: it says where the chain is served")
         return self._store
-
-    def _leave(self) -> None:
-        self._close_replica()
-        if self._hub and not self.is_master:
-            self._store = None
-
-    def _close_replica(self) -> None:
-        if self._replica is not None:
-            self._replica.close()
-        self._replica = None
 
     def _publish(self, tensors: list[tuple[str, torch.Tensor]]) -> PublishReport:
         if self._publisher is None:
-            self._publisher = Publisher(self._joined(), **self._options)
+            self._publisher = Publisher(self._the_store, **self._options)
         return self._publisher.publish(tensors)
 
     def _say(self, word: dict[str, Any]) -> None:
-        self._joined().put(_note_name(self._sync), json.dumps(word).encode())
+        self._the_store.put(_note_name(self._sync), json.dumps(word).encode())
 
     async def _word(self, store: Store) -> Identity:
         """What the trainer said of this sync: which version it is."""
@@ -231,8 +214,6 @@ class DeltawireCheckpointEngine(CheckpointEngine):
             try:
                 said: dict[str, Any] = json.loads(store.get(_note_name(self._sync)))
             except NotFound:
-                if self._replica is not None:
-                    self._replica.prepare_ahead()  # what has been sent so far
                 return None
             return said
 
@@ -249,21 +230,10 @@ class DeltawireCheckpointEngine(CheckpointEngine):
             if not self._damaged and self._has(version):
                 return True
             try:
-                if self._replica is not None and not self._damaged:
-                    self._replica.pull(version.version)
-                    return self._has(version) or None
-                self._close_replica()
-                replica = Replica(store, self._local, accept=accept, verify_all=self._damaged)
-                try:
+                with Replica(store, self._local, accept=accept, verify_all=self._damaged) as replica:
                     replica.pull(version.version)
-                finally:
-                    if self._hub and not self._damaged:
-                        self._replica = replica  # keeps the folder: versions are sent to this worker
-                    else:
-                        replica.close()
-            except Conflict:  # the folder's lock
-                kept = bool(self._hub) and self._has(version)  # by a worker that repairs it, too
-                return kept or None
+            except Conflict:  # the folder's lock: another worker of this host is at it
+                return None
             self._damaged = False
             return self._has(version) or None
 

@@ -7,6 +7,14 @@ from typing import Any
 import pytest
 from engine_world import World
 
+from deltawire.engines.host import Host
+
+
+@pytest.fixture(autouse=True)
+def _keeper_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process for each of hundreds of hosts would take minutes; test_host.py has the process itself."""
+    monkeypatch.setattr(Host, "in_process", True)
+
 
 @pytest.fixture
 def make_world(tmp_path: Path) -> Iterator[Callable[..., Any]]:

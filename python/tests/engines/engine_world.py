@@ -88,7 +88,8 @@ class World:
     def __init__(self, folder: Path, engines: int = 1, kind: type[Engine] = Engine, **options: Any) -> None:
         self.chain = Chain(folder)
         self.chain.replica.close()
-        self.settings = Settings(store=self.chain.store, local=self.chain.local, interval=0.05, timeout=30, **options)
+        options = {"interval": 0.05, "timeout": 30, **options}
+        self.settings = Settings(store=self.chain.store, local=self.chain.local, **options)
         self.engines = [kind() for _ in range(engines)]
         for engine in self.engines:
             engine.load_weights(self.chain.tensors.items())

@@ -178,7 +178,7 @@ def test_an_adapter_that_was_deleted(model, tmp_path):
     with dw.Publisher(str(tmp_path / "store"), model, adapter="default") as publisher:
         publisher.publish()
         model.delete_adapter("default")
-        with pytest.raises(dw.InvalidArgument, match="adapter default: the model has it no more"):
+        with pytest.raises(dw.InvalidArgument, match="adapter default: the model no longer has this adapter"):
             publisher.publish()
 
 
@@ -251,7 +251,7 @@ def cut_rank(name: str, tensor: torch.Tensor) -> torch.Tensor:
         (lambda name, tensor: None if "layers.0.self_attn.q_proj.lora_B." in name else tensor, "has no lora_B"),
         (cut_rank, "has rank 2, and adapter_config.json says r = 4"),
         (lambda name, tensor: tensor[:3].contiguous() if "0.self_attn.q_proj.lora_A." in name else tensor, "their ranks differ"),
-        (lambda name, tensor: (name.replace("lora_", "other_"), tensor), "has no tensor of LoRA"),
+        (lambda name, tensor: (name.replace("lora_", "other_"), tensor), "has no LoRA tensors"),
         (lambda _, tensor: tensor.to(torch.int8), "lora_A.weight: is I8, and engines load LoRA in F32, F16, BF16"),
         (lambda _, tensor: tensor.to(torch.float8_e4m3fn), "is F8_E4M3, and"),
     ],
@@ -326,7 +326,8 @@ def test_a_stage_removes_what_a_killed_server_left(saved, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "values", [{"adapter": "a@b"}, {"base_model": "m"}, {"adapter": "a", "shards": True, "transport": "tcp"}, {"adapter": "a\n"}]
+    "values",
+    [{"adapter": "a@b"}, {"base_model": "m"}, {"adapter": "a", "shards": True, "transport": "group"}, {"adapter": "a\n"}],
 )
 def test_settings_that_cannot_be_meant(values):
     more = {"master_address": "h", "master_port": 1, "world_size": 2, "rank_offset": 1} if "transport" in values else {}
@@ -369,7 +370,7 @@ class Shelf:
 
     def serve(self, name: str, handle: str) -> None:
         if self.serves_nothing:
-            raise dw.InvalidArgument("the server has a model policy of its own")
+            raise dw.InvalidArgument("the server already has a model")
         self.names[name] = handle
 
     def is_served(self, name: str, handle: str) -> bool:
@@ -456,7 +457,7 @@ async def test_what_cannot_be_served_is_unloaded(model, followed, first):
     shelf.serves_nothing = True
     for keeps in False, True:  # does the engine let go of it?
         shelf.keeps_all = keeps
-        with pytest.raises(dw.InvalidArgument, match="a model policy of its own"):
+        with pytest.raises(dw.InvalidArgument, match="the server already has a model"):
             await come_to(follower, newest)
         assert shelf.held.keys() == before.keys() | ({f"policy@{newest}"} if keeps else set())
         assert len(list(follower._stage.folder.iterdir())) == len(shelf.held) + 1
@@ -501,7 +502,7 @@ def test_a_chain_that_was_once_a_models(model, tmp_path):
     with dw.Replica(store, local, copy_on_write=dw.CopyOnWrite()) as replica, publisher:
         stage = Stage(local)
         publisher.publish({"w": torch.ones(4, 4)}, [tmp_path / "adapter_config.json"])
-        with pytest.raises(dw.InvalidArgument, match="has no tensor of LoRA"):
+        with pytest.raises(dw.InvalidArgument, match="has no LoRA tensors"):
             stage.take(replica.pull().path, "v0")
         publisher.publish(Adapter(model).tensors(), [tmp_path / "adapter_config.json"])
         assert prove_adapter(stage.take(replica.pull().path, "v1"), store, dw.Chain(store)[1].identity, None) == 8

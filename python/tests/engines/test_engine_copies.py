@@ -1,5 +1,6 @@
 """Copies of weights that an engine keeps outside its parameters: they follow, are proven, and nothing else is written to."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import deltawire as dw
 torch = pytest.importorskip("torch")
 
 from engine_models import Engine
-from test_engine_shards import begin, go_on, running
+from test_engine_shards import World
 from test_engines import Chain, loaded_ranks, ranks, together
 from torch import nn
 
@@ -156,14 +157,14 @@ def test_copies_follow_with_shards(tmp_path):
             if not hasattr(self, "impl"):
                 self.impl = Backend(self.norm)
 
-    with running(tmp_path, kind=Copied) as (trainer, served):
-        begin(trainer, served)
-        before = trainer.tensors["model.norm.weight"]
-        for version in (1, 2):
-            go_on(trainer, served, version)
-        assert not torch.equal(trainer.tensors["model.norm.weight"], before)
-        for engine, said in zip(served.engines, served.call("prove"), strict=True):
-            assert torch.equal(engine.impl.sinks, trainer.tensors["model.norm.weight"].float())
+    with closing(World(tmp_path, Copied)) as world:
+        world.served.attach()
+        before = world.tensors["model.norm.weight"]
+        for _ in range(2):
+            world.go_on()
+        assert not torch.equal(world.tensors["model.norm.weight"], before)
+        for engine, said in zip(world.served.models, world.served.call("prove"), strict=True):
+            assert torch.equal(engine.impl.sinks, world.tensors["model.norm.weight"].float())
             assert (said["ok"]["wrong"], said["ok"]["unproven"]) == ((), ())
 
 

@@ -236,7 +236,7 @@ def test_a_version_without_a_scale_is_refused(scene):
     before = dict(scene.tensors)
     del scene.tensors["model.layers.0.self_attn.k_proj.weight_scale"]
     scene.step("model.layers.0.self_attn.k_proj.weight")
-    with pytest.raises(dw.errors.BaseMismatch, match="other tensors than the model that is served"):
+    with pytest.raises(dw.errors.BaseMismatch, match="other tensors than the served model"):
         scene.worker.update()
     assert_serves(scene, before)
 

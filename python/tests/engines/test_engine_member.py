@@ -69,7 +69,7 @@ def test_a_version_that_does_not_come_to_one_worker_comes_to_none(tmp_path: Path
         member.call("attach")
         answer = member.call("update", wanted=[7], timeout=0.1)
         assert answer["error"].startswith("unavailable: ")
-        assert "version 7 did not come in 0.1 s" in answer["error"]
+        assert "version 7 did not arrive within 0.1 s" in answer["error"]
         chain.step(1, pull=False)
         group.other = "the disk is full"  # said by the other worker, while this one has it
         assert member.call("update", wanted=[1]) == {"error": "cancelled: worker 1: the disk is full"}

@@ -2,9 +2,13 @@
 
 import asyncio
 import itertools
+import os
+import subprocess
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,16 +22,16 @@ pytest.importorskip("fastapi")
 
 from engine_models import Engine, checkpoint
 from engine_world import Server, World
-from test_engine_shards import begin, go_on, running
-from test_engine_shards import together as at_once
 from test_engines import assert_same, identity, loaded, wait_until
 
+from deltawire import _core
 from deltawire._internal.identity import ANY, Wanted
 from deltawire.engines.checkpoint import LocalCheckpoint
-from deltawire.engines.host import Host, local_identity
+from deltawire.engines.host import Host, Keeper, local_identity, newest_here
 from deltawire.engines.map import bits
 from deltawire.engines.settings import Settings
 from deltawire.engines.worker import Worker
+from deltawire.engines.workers import WorkerFile
 
 
 def fail(*_: Any) -> None:
@@ -84,6 +88,7 @@ def test_a_version_is_taken_back_though_the_next_one_has_come(pair, monkeypatch)
 def test_a_failed_proof_is_not_forgotten_when_another_engine_fails(pair, monkeypatch):
     pair.server.serve(pair.step(1))
     fail_a_proof(pair)
+    wait_until(lambda: pair.server.members[0].worker.staged)  # what heals it; the next version comes to the other alone
     pair.step(2)
     wait_until_staged(pair)
     with monkeypatch.context() as broken:
@@ -117,6 +122,160 @@ def test_what_could_not_be_taken_back_is_not_served(pair, monkeypatch):
         assert_same(engine, loaded(pair.chain.tensors))
 
 
+# ---- a keeper that dies
+
+
+def test_the_keeper_may_be_killed_anywhere(tmp_path, monkeypatch):
+    """Between the notice of a version and its record: the engine comes to the newest one, proven, and the checkpoint too."""
+    monkeypatch.setattr(Host, "in_process", False)
+    start = subprocess.Popen
+    log = tmp_path / "points"
+
+    def two_versions(folder: Path, **environment: str) -> int:
+        """Returns how many processes were needed; the first one has that environment."""
+        begun: list[subprocess.Popen] = []
+
+        def keep(*args: Any, **options: Any) -> subprocess.Popen:
+            begun.append(start(*args, **options, env={**os.environ, **({} if begun else environment)}))
+            return begun[-1]
+
+        monkeypatch.setattr(subprocess, "Popen", keep)
+        world = World(folder)
+        try:
+            with closing(WorkerFile(world.chain.local, "reader", reads_local=True)):  # the checkpoint follows at once
+                for number in (1, 2):
+                    wanted = world.step(number)
+                    world.server.serve(wanted)
+                    wait_until(lambda wanted=wanted: local_identity(world.chain.local) == wanted)
+            assert world.server.http.post("/deltawire/prove").status_code == 200
+            assert world.server.ready(version=2)[0] == 200
+            assert_same(world.engines[0], loaded(world.chain.tensors))
+            held = LocalCheckpoint(Path(world.chain.local))
+            assert all(torch.equal(bits(tensor), bits(world.chain.tensors[name])) for name, tensor in held.items())
+        finally:
+            world.server.close()
+        return len(begun)
+
+    assert two_versions(tmp_path / "whole", DELTAWIRE_CRASH_LOG=str(log)) == 1
+    points = len(log.read_text().splitlines())
+    chosen = range(1, points + 1, max(1, points // 12))
+    needed = [two_versions(tmp_path / f"killed-{point}", DELTAWIRE_CRASH_AT=str(point)) for point in chosen]
+    assert needed.count(2) > len(chosen) // 2, (points, needed)  # some runs pass fewer points
+
+
+# ---- an engine that sleeps
+
+
+@pytest.mark.parametrize("loses", [False, True], ids=["level 1", "level 2"])
+def test_nothing_reads_the_weights_of_an_engine_that_sleeps(tmp_path, loses):
+    world = World(tmp_path)
+    (member,) = world.server.members
+    try:
+        member.sleep(loses_weights=loses)
+        saved = {name: value.data.clone() for name, value in world.engines[0].named_parameters()}
+        for value in world.engines[0].parameters():
+            value.data.fill_(float("nan"))  # on a GPU: unmapped
+        wanted = world.step(1)
+        wait_until(lambda: newest_here(world.chain.local) == wanted)
+        assert not member.worker.stage()
+        for call in ("update", "prove"):
+            assert "sleeps" in member.call(call)["error"]
+        for name, value in world.engines[0].named_parameters():
+            if not loses:
+                value.data.copy_(saved[name])
+        member.wake()
+        world.server.serve(wanted)
+        world.server.go_on_until(200, version=1)
+        assert world.server.metrics()["heals_total"] == loses
+        assert_same(world.engines[0], loaded(world.chain.tensors))
+    finally:
+        world.server.close()
+
+
+# ---- a caller who waits
+
+
+class SilentWatch:
+    """Of a store that says nothing when it changes: woken, or over."""
+
+    def __init__(self, _: Any) -> None:
+        self._woken = threading.Event()
+
+    def wait(self, seconds: float) -> bool:
+        woken = self._woken.wait(seconds)
+        self._woken.clear()
+        return woken
+
+    def wake(self) -> None:
+        self._woken.set()
+
+
+def test_a_question_for_a_version_that_is_not_served_looks_into_the_store(tmp_path, monkeypatch):
+    monkeypatch.setattr(_core, "Watch", SilentWatch)
+    world = World(tmp_path, interval=300)
+    try:
+        world.step(1)
+        wait_until(lambda: world.server.go_on() or world.server.ready(version=1)[0] == 200)
+    finally:
+        world.server.close()
+
+
+# ---- proofs after the pause
+
+
+@pytest.fixture
+def behind(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path, engines=2, verify="behind")
+    yield world
+    world.server.close()
+
+
+def proofs_of(world: World) -> list[tuple[int, str]]:
+    reports = [member.worker.report.proof for member in world.server.members]
+    return [(proof["version"], proof["mode"]) for proof in reports if proof is not None]
+
+
+def test_each_version_is_proven_after_the_engine_has_resumed(behind):
+    for number in (1, 2):
+        wanted = behind.step(number)
+        behind.server.serve(wanted)
+        wait_until(lambda n=number: behind.server.go_on() or proofs_of(behind) == [(n, "behind")] * 2)
+        assert behind.server.ready(version=number)[0] == 200
+    for engine in behind.engines:
+        assert_same(engine, loaded(behind.chain.tensors))
+
+
+def test_no_version_is_replaced_before_its_proof_is_known(behind):
+    behind.step(1)
+    wait_until_staged(behind)
+    behind.server.go_on()
+    assert [member.served.version for member in behind.server.members] == [1, 1]
+    seen = []
+    for member in behind.server.members:
+        prove = member.worker.prove
+        member.worker.prove = lambda mode, prove=prove: seen.append((mode, prove(mode))) or seen[-1][1]
+    behind.step(2)
+    wait_until_staged(behind)
+    behind.server.serve(identity(behind.chain, 2))
+    assert [(mode, proven.version) for mode, proven in seen[:2]] == [("behind", 1)] * 2
+
+
+def test_weights_that_a_later_proof_finds_wrong_are_healed(behind):
+    behind.step(1)
+    wait_until_staged(behind)
+    with torch.no_grad():
+        bits(behind.engines[1].norm)[3] ^= 4
+    behind.server.serve(identity(behind.chain, 1))
+    wait_until(lambda: all(member.worker.report.summed for member in behind.server.members))
+    behind.server.go_on()
+    status, words = behind.server.ready(version=1)
+    assert (status, "model.norm.weight" in words["error"]) == (503, True)
+    behind.server.go_on_until(200, version=1)
+    assert behind.server.metrics()["heals_total"] == 1
+    for engine in behind.engines:
+        assert_same(engine, loaded(behind.chain.tensors))
+
+
 # ---- healing
 
 
@@ -134,22 +293,13 @@ def test_a_healed_engine_keeps_nothing_that_wrong_weights_computed(world):
 
 
 def test_weights_are_compared_while_the_engine_serves(world, monkeypatch):
-    call, compare = world.server.call, Worker._compare
-    is_asked, paused = threading.Event(), []
+    compare, paused = Worker._compare, []
 
-    async def ask(name: str, **options: Any) -> list[dict[str, Any]]:
-        if name == "stage":
-            is_asked.set()
-        return await call(name, **options)
-
-    def compare_late(self: Worker, goal: dw.Identity) -> Any:
-        is_asked.wait(10)
-        found = compare(self, goal)
+    def compare_and_note(self: Worker, *arguments: Any) -> Any:
         paused.append(world.server.paused)
-        return found
+        return compare(self, *arguments)
 
-    world.server.call = ask
-    monkeypatch.setattr(Worker, "_compare", compare_late)
+    monkeypatch.setattr(Worker, "_compare", compare_and_note)
     fail_a_proof(world)
     world.server.go_on_until(200)
     assert set(paused) == {False}
@@ -224,29 +374,17 @@ def test_weights_are_not_healed_by_a_version_that_nobody_asked_for(make_world):
     assert_same(world.engines[0], loaded(world.chain.tensors))
 
 
-class ShardServer(Server):
-    """Of one engine, whose workers speak with each other."""
-
-    num_engines = 1
-
-    async def call(self, call: str, **options: Any) -> list[dict[str, Any]]:
-        return at_once(*(lambda one=one: one.call(call, **options) for one in self.members))
-
-
-def test_a_failed_proof_is_healed_by_the_trainers_next_version_with_shards(tmp_path):
-    with running(tmp_path) as (trainer, served):
-        begin(trainer, served)
-        go_on(trainer, served, 1)
-        server = ShardServer(served._settings, served.members)
-        server.go_on_until(200, version=1)
-        bits(served.engines[1].norm.data)[0] ^= 64
-        assert server.http.post("/deltawire/prove").status_code == 500
-        server.go_on()
-        assert server.ready()[0] == 503
-        trainer.step(2)
-        assert [(one.version, one.errors) for one in trainer.publish()] == [(2, {})] * 2
-        server.go_on_until(200, version=2)
-        served.assert_serves(trainer.tensors)
+def test_a_failed_proof_is_healed_where_no_checkpoint_is_kept(make_world):
+    world = make_world(shards=True)
+    world.server.serve(world.step(1))
+    assert local_identity(world.chain.local).version == 0
+    bits(world.engines[0].norm.data)[0] ^= 64
+    assert world.server.http.post("/deltawire/prove").status_code == 500
+    world.server.go_on_until(200, version=1)
+    assert_same(world.engines[0], loaded(world.chain.tensors))
+    assert local_identity(world.chain.local).version == 1
+    world.server.serve(world.step(2))
+    assert local_identity(world.chain.local).version == 1, "by boxes again"
 
 
 @pytest.mark.filterwarnings("default")  # PEFT's
@@ -302,13 +440,13 @@ def test_a_label_that_could_not_be_set_is_set_later(world):
 
 
 def test_a_version_that_was_written_is_served_though_it_could_not_be_noted(world, monkeypatch):
-    def fail_to_note(_: Any) -> None:
+    def fail_to_note(**_: Any) -> None:
         raise dw.errors.IoError("No space left on device")
 
     member, wanted = world.server.members[0], world.step(1)
     wait_until(lambda: member.worker.staged == wanted)
     with monkeypatch.context() as broken:
-        broken.setattr(member.worker, "_feed", SimpleNamespace(took=fail_to_note))
+        broken.setattr(member.worker, "_file", SimpleNamespace(note=fail_to_note))
         assert member.call("update", wanted=list(Wanted.of(wanted))) == {"ok": wanted}
     assert member.served == wanted
     assert_same(world.engines[0], loaded(world.chain.tensors))
@@ -330,11 +468,11 @@ def test_a_manifest_is_asked_for_with_its_version(world):
 def test_servers_that_share_a_folder_are_both_not_ready_when_it_cannot_go_on(world, monkeypatch):
     other = Server(world.settings, [world.member("other", loaded(world.chain.tensors))])
     servers = [world.server, other]
-    keep, tries, seen = Host._keep, Counter(), set()
+    keep, tries, seen = Keeper._keep, Counter(), set()
 
-    def count(self: Host) -> None:
+    def count(self: Keeper, *arguments: Any) -> None:
         tries[id(self)] += 1
-        keep(self)
+        keep(self, *arguments)
 
     def statuses() -> tuple[int, ...]:
         for server in servers:
@@ -348,7 +486,7 @@ def test_servers_that_share_a_folder_are_both_not_ready_when_it_cannot_go_on(wor
         (manifest,) = Path(world.chain.store, "manifests").glob("*0001.json")
         manifest.with_name(manifest.name.replace("1", "2")).write_bytes(manifest.read_bytes()[:-20])
         wait_until(lambda: statuses() == (503, 503))
-        monkeypatch.setattr(Host, "_keep", count)
+        monkeypatch.setattr(Keeper, "_keep", count)
         wait_until(lambda: seen.add(statuses()) or (len(tries) == 2 and min(tries.values()) > 1))
         assert seen == {(503, 503)}, "whichever of them has the folder"
         for server in servers:

@@ -1,5 +1,6 @@
-"""Hosts of engines that get versions straight from a publisher."""
+"""Hosts of engines that get versions through a process group, or from a trainer that serves them over HTTP."""
 
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,20 +14,24 @@ pytest.importorskip("torch")
 import deltawire as dw
 from deltawire._internal.identity import ANY, Wanted
 from deltawire.engines.host import Host, local_identity
-from deltawire.engines.settings import Settings
-from deltawire.engines.transport import serve
+from deltawire.engines.settings import Settings, secret_of
+from deltawire.torch import Broadcast, Rendezvous
 
-SECRET = "of this test"
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 class Trainer:
-    """Publishes to whoever joins, and to a folder if one is given."""
+    """Publishes to a group of two: itself, and one host."""
 
-    def __init__(self, store: Path | str = "", port: int = 0, begin: int = 0) -> None:
-        self.shipper = serve("tcp", str(store), port=port, secret=SECRET)
-        self.port = int(self.shipper.address.rpartition(":")[2])
+    def __init__(self, store: Path, port: int, begin: int = 0) -> None:
+        here = Rendezvous(master_address="127.0.0.1", master_port=port, world_size=2, rank=0)
+        self.broadcast = Broadcast(here, store, timeout=10)
         self._weights = {"w": np.full((64, 64), begin, np.float32)}
-        self._publisher = dw.Publisher(self.shipper.store, self._weights)
+        self._publisher = dw.Publisher(self.broadcast.store, self._weights)
 
     def step(self) -> int:
         self._weights["w"][0, 0] += 1
@@ -34,13 +39,12 @@ class Trainer:
 
     def close(self) -> None:
         self._publisher.close()
-        self.shipper.close()
-        del self._publisher, self.shipper
+        self.broadcast.close()
 
 
-def settings(port: int, local: Path, **more: Any) -> Settings:
-    named = {"transport": "tcp", "master_address": "127.0.0.1", "master_port": port, "secret": SECRET, "interval": 0.3}
-    return Settings.of(named | {"local": str(local)} | more)
+def settings(port: int, local: Path, store: Path, **more: Any) -> Settings:
+    named = {"transport": "group", "master_address": "127.0.0.1", "master_port": port, "world_size": 2, "rank_offset": 1}
+    return Settings.of(named | {"interval": 0.3, "local": str(local), "store": str(store)} | more)
 
 
 def wait_until(said: Callable[[], Any]) -> None:
@@ -50,107 +54,120 @@ def wait_until(said: Callable[[], Any]) -> None:
         time.sleep(0.02)
 
 
-def test_a_host_gets_versions_without_a_store(tmp_path: Path) -> None:
-    trainer, local = Trainer(), tmp_path / "local"
+def test_a_host_gets_versions_through_a_group(tmp_path: Path) -> None:
+    chain, local, port = tmp_path / "chain", tmp_path / "local", free_port()
+    trainer = Trainer(chain, port)
     trainer.step()
-    host = Host(settings(trainer.port, local, world_size=4, rank_offset=2))
+    how = settings(port, local, chain, interval=60)  # the store is not looked at
+    host = Host(how)
+    beside = Host(how)  # another worker of the same host: there is one keeper, with one rank
     assert host.wait_for(ANY, 60).version == 0
-    beside = Host(settings(trainer.port, local))  # another worker of the same host: the publisher does not hear of it
+    trainer.broadcast.wait(60)
     for _ in range(3):
         version = trainer.step()
-        assert host.wait_for(Wanted(version), 60).version == version
-        assert beside.wait_for(Wanted(version), 60).version == beside.wait_for(ANY, 60).version == version
-        report = trainer.shipper.settle()
-        assert [(one.version, one.error) for one in report.replicas] == [(version, "")]
-    assert report.carrier == "tcp"
+        wait_until(lambda version=version: (local_identity(str(local)) or (0, 0))[1] == version)
+        assert host.wait_for(Wanted(version), 60).version == beside.wait_for(ANY, 60).version == version
+    assert (host.error, beside.error, trainer.broadcast.error) == (None, None, None)
     beside.close()
     host.close()
-    assert (host.error, beside.error) == (None, None)
     trainer.close()
 
 
-def test_a_host_outlives_its_publisher(tmp_path: Path) -> None:
-    chain, local = tmp_path / "of-the-trainer", tmp_path / "local"
-    trainer = Trainer(chain)
-    host = Host(settings(trainer.port, local))
+def test_a_host_outlives_its_publisher_and_joins_the_next_one(tmp_path: Path) -> None:
+    chain, local, port = tmp_path / "chain", tmp_path / "local", free_port()
+    trainer = Trainer(chain, port)
+    host = Host(settings(port, local, chain))
+    trainer.broadcast.wait(60)
     host.wait_for(Wanted(trainer.step()), 60)
-    port = trainer.port
     trainer.close()
     wait_until(lambda: host.error)
-    with pytest.raises(dw.Unavailable, match="version 9 did not come"):
+    assert not host.is_blocked
+    assert str(port) in str(host.error) or "has ended" in str(host.error)
+    with pytest.raises(dw.Unavailable, match="version 9 did not arrive"):
         host.wait_for(Wanted(9), 0.2)
-    assert local_identity(str(local)).version == 0
+    with dw.Publisher(str(chain), {"w": np.full((64, 64), 9, np.float32)}) as beside:
+        version = beside.publish().number
+    assert host.wait_for(Wanted(version), 60).version == version == 1  # of the store behind
     trainer = Trainer(chain, port, begin=1)
+    trainer.broadcast.wait(60)
     version = trainer.step()
-    assert host.wait_for(Wanted(version), 60).version == version == 1
+    assert host.wait_for(Wanted(version), 60).version == version == 2
+    wait_until(lambda: host.error is None)
     host.close()
     trainer.close()
 
 
-def test_a_store_is_read_while_nobody_ships(tmp_path: Path) -> None:
-    chain, local = tmp_path / "chain", tmp_path / "local"
-    trainer = Trainer(chain)
-    first = trainer.step()
-    port = trainer.port
-    trainer.close()
-    host = Host(settings(port, local, store=str(chain)))  # which can join nobody
-    assert host.wait_for(Wanted(first), 60).version == first
-    trainer = Trainer(chain, port, begin=1)
-    version = trainer.step()
-    assert host.wait_for(Wanted(version), 60).version == version == 1
-    trainer.shipper.wait_for(1, 60)
-    host.close()
-    trainer.close()
-
-
-def test_a_host_with_a_wrong_secret_says_so(tmp_path: Path) -> None:
-    trainer = Trainer()
+def test_a_group_of_another_size_is_said_and_the_store_is_read(tmp_path: Path) -> None:
+    chain, local, port = tmp_path / "chain", tmp_path / "local", free_port()
+    trainer = Trainer(chain, port)
     trainer.step()
-    host = Host(settings(trainer.port, tmp_path / "local", secret="another"))
-    wait_until(lambda: host.error is not None and "secret" in host.error)
-    assert local_identity(str(tmp_path / "local")) is None
+    host = Host(settings(port, local, chain, world_size=3))
+    wait_until(lambda: host.error is not None and "has 2 ranks and backend gloo; rank 1 expects 3" in host.error)
+    assert host.wait_for(Wanted(0), 60).version == 0
+    assert not host.is_blocked
     host.close()
     trainer.close()
+
+
+def test_a_host_reads_a_trainer_that_serves(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("of the trainer\n")
+    with (
+        dw.Publisher("memory:served-to-hosts", {"w": np.zeros(1000, np.float32)}) as publisher,
+        dw.serve("memory:served-to-hosts", token="of the trainer") as server,
+    ):
+        publisher.publish()
+        for number, secret in enumerate(({"secret": "of the trainer"}, {"secret_file": str(tmp_path / "token")})):
+            host = Host(Settings.of({"store": server.url, "local": str(tmp_path / f"local-{number}"), "interval": 60} | secret))
+            version = publisher.publish({"w": np.full(1000, number, np.float32)}).number
+            assert host.wait_for(Wanted(version), 60).version == version
+            host.close()
+        host = Host(Settings.of({"store": server.url, "local": str(tmp_path / "other"), "secret": "another", "interval": 0.3}))
+        wait_until(lambda: host.error)
+        assert local_identity(str(tmp_path / "other")) is None
+        host.close()
 
 
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"transport": "pigeon"}, "must be one of store, tcp, gloo, nccl"),
-        ({"transport": "store"}, "both `store` and `local` are needed"),
-        ({"transport": "gloo"}, "needs `master_address` and `master_port`"),
-        ({"transport": "gloo", "master_address": "a", "master_port": 70000}, "needs `master_address` and `master_port`"),
-        ({"transport": "tcp", "master_address": "a", "master_port": 1, "world_size": 2}, "go together"),
-        ({"transport": "tcp", "master_address": "a", "master_port": 1, "world_size": 2, "rank_offset": 2}, "one of the 2 ranks"),
+        ({"transport": "pigeon"}, "must be one of store, nixl, group"),
+        ({"transport": "tcp"}, "must be one of store, nixl, group"),
+        ({"store": ""}, "both `store` and `local` are needed"),
+        ({"transport": "nixl"}, "needs a `store` at http"),
+        ({"transport": "group"}, "needs `master_address` and `master_port`"),
+        ({"transport": "group", "master_address": "a", "master_port": 70000}, "needs `master_address` and `master_port`"),
+        ({"transport": "group", "master_address": "a", "master_port": 1, "world_size": 2}, "the group needs both"),
         (
-            {"transport": "tcp", "master_address": "a", "master_port": 1, "world_size": 2, "rank_offset": 0},
-            "0 is the publisher's",
+            {"transport": "group", "master_address": "a", "master_port": 1, "world_size": 2, "rank_offset": 0},
+            "rank 0 is the publisher",
+        ),
+        (
+            {"transport": "group", "master_address": "a", "master_port": 1, "world_size": 2, "rank_offset": 1, "backend": "mpi"},
+            "must be one of gloo, nccl",
         ),
     ],
 )
 def test_settings_that_cannot_be_meant(values: dict[str, Any], words: str) -> None:
     with pytest.raises(dw.InvalidArgument, match=words):
-        Settings.of({"local": "l"} | values)
+        Settings.of({"local": "l", "store": "s"} | values)
 
 
-def test_settings_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("  words\n")
-    named = {"local": "/l", "transport": "gloo", "master_address": "h", "master_port": "7000", "secret_file": tmp_path / "secret"}
-    for name, value in named.items():
-        monkeypatch.setenv(f"DELTAWIRE_{name.upper()}", str(value))
+def test_settings_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = {"local": "/l", "store": "/s", "transport": "group", "master_address": "h", "master_port": "7000"}
+    for name, value in (named | {"world_size": "3", "rank_offset": "2"}).items():
+        monkeypatch.setenv(f"DELTAWIRE_{name.upper()}", value)
     found = Settings.from_environment()
     assert found is not None
-    assert (found.source, found.store, found.master_port) == ("gloo://h:7000", "", 7000)
+    assert (found.source, found.store, found.master_port) == ("group://h:7000", "/s", 7000)
+    assert (found.rendezvous.rank, found.rendezvous.world_size, found.rendezvous.backend) == (2, 3, "gloo")
     assert "words" not in repr(Settings.of({"store": "s", "local": "l", "secret": "words"}))
 
 
 def test_a_secret_is_the_first_line_of_its_file_as_for_the_program(tmp_path: Path) -> None:
-    from deltawire.engines.transport import secret_of
-
     file = tmp_path / "secret"
     for text in "of two words ", "of two words \n", "of two words \r\n# a note\n":
         file.write_bytes(text.encode())
         assert secret_of("", str(file)) == "of two words "
     file.write_text("\nsecond")
-    with pytest.raises(dw.InvalidArgument, match="holds no secret"):
+    with pytest.raises(dw.InvalidArgument, match="contains no secret"):
         secret_of("", str(file))

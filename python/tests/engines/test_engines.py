@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import deltawire as dw
@@ -17,12 +17,14 @@ from engine_models import Engine, changed, checkpoint
 
 from deltawire import _core
 from deltawire._internal.identity import ANY, Wanted
+from deltawire._internal.stores import store_handle
 from deltawire.engines.checkpoint import LocalCheckpoint
 from deltawire.engines.host import Host, local_identity
 from deltawire.engines.loads import record_loads
 from deltawire.engines.map import EngineMap, bits, boxes_of
 from deltawire.engines.settings import Settings
 from deltawire.engines.worker import Worker
+from deltawire.engines.workers import WorkerFile, oldest_served, read_workers
 
 
 def identity(chain: Chain, number: int) -> dw.Identity:
@@ -36,15 +38,23 @@ class Chain:
     def __init__(self, folder: Path, tensors: dict[str, torch.Tensor] | None = None, **form) -> None:
         self.store, self.local = str(folder / "store"), str(folder / "local")
         self._publisher = dw.Publisher(self.store, options=dw.PublishOptions(schema_change=True))
-        self.replica = dw.Replica(self.store, self.local, feed=True)
+        self.replica = dw.Replica(self.store, self.local)
+        self._spool: _core.Spool | None = None
         self.publish(checkpoint(**form) if tensors is None else tensors)
 
     def publish(self, tensors: dict[str, torch.Tensor], pull: bool = True) -> int:
         self.tensors = tensors
         number = self._publisher.publish(self.tensors).number
         if pull:
+            self.fetch()
             self.replica.pull()
         return number
+
+    def fetch(self) -> None:
+        """What a host fetches for its workers."""
+        self._spool = self._spool or _core.Spool(store_handle(self.store), Path(self.local), accept=dw.Accept())
+        held = local_identity(self.local)
+        self._spool.fetch_new(held and held.version, oldest_served(self.local))
 
     def step(self, seed: int, share: float = 0.02, pull: bool = True) -> int:
         return self.publish(changed(self.tensors, seed, share), pull)
@@ -185,7 +195,7 @@ def test_a_wrong_weight_is_found_and_the_update_taken_back(chain):
         assert torch.equal(bits(value), damaged[name]), name
 
 
-@pytest.mark.parametrize("verify", ["all", "sample", "off"])
+@pytest.mark.parametrize("verify", ["all", "sample", "behind", "off"])
 def test_after_a_failed_proof_all_weights_are_compared_and_proven(chain, verify):
     engine, worker = attached_to(chain)
     chain.step(1)
@@ -209,23 +219,39 @@ def test_after_a_failed_proof_all_weights_are_compared_and_proven(chain, verify)
 
 def test_versions_that_were_missed_are_merged(chain):
     engine, worker = attached_to(chain)
-    for seed in range(1, 9):  # more than a feed keeps for those that have not joined
+    for seed in range(1, 9):  # more than are kept for those that have not joined
         version = chain.step(seed, 0.3)
     assert worker.update().version == version
     assert worker._pause.changed > 0
     assert_same(engine, loaded(chain.tensors))
 
 
-def test_a_worker_that_the_feed_does_not_reach_compares(chain):
+def test_a_worker_that_no_deltas_lead_to_the_version_compares(chain):
     engine, worker = attached_to(chain)
     worker.close()  # nothing is kept for it
     for seed in range(1, 12):
         version = chain.step(seed)
-    assert len(_core.read_feed(chain.local)) < 11
+    with pytest.raises(dw.errors.NotFound):
+        _core.spooled_deltas(chain.local, identity(chain, 0), identity(chain, version))
     worker.stage()
-    assert not worker._staged.from_feed
+    assert not worker._staged.from_deltas
     assert worker.update().version == version
     assert_same(engine, loaded(chain.tensors))
+
+
+def test_the_checkpoint_need_not_have_followed(chain):
+    engine, worker = attached_to(chain)
+    for seed in range(1, 4):
+        version = chain.step(seed, pull=False)
+        chain.fetch()
+    assert local_identity(chain.local) == identity(chain, 0)
+    assert worker.update().version == version
+    assert worker._proven.mode == "all"
+    assert not worker._proven.wrong
+    assert_same(engine, loaded(chain.tensors))
+    chain.replica.pull()  # it comes to what is served, and the worker stays there
+    assert not worker.stage()
+    assert worker.update().version == version
 
 
 def test_weights_of_another_version_are_reloaded_when_attaching(chain):
@@ -369,53 +395,41 @@ def test_windows_are_boxes(chain, form):
             assert torch.equal(bits(box.of_array(the_map.arrays[box.array]).contiguous()), bits(part.contiguous())), name
 
 
-def test_a_damaged_feed_is_noticed_and_gone_around(chain):
+def test_a_rank_decodes_by_itself_what_is_coded_together_with_others_weights(tmp_path):
+    """Small tensors are one block: of those a rank keeps the rest too, from the first version on that it could not decode."""
+    chain = Chain(tmp_path)
+    engines = loaded_ranks(chain)
+    workers = ranks(chain, engines)
+    together(workers, lambda w: w.attach())
+    chain.step(1)
+    assert together(workers, lambda w: w.update().version) == [1, 1]
+    assert all(worker._margins for worker in workers)
+    for seed in range(2, 5):
+        version = chain.step(seed, pull=False)  # the checkpoint stays where it is
+        chain.fetch()
+        assert together(workers, lambda w: w.update().version) == [version, version]
+        for rank, engine in enumerate(engines):
+            assert_same(engine, loaded(chain.tensors, rank=rank, world=2))
+    chain.step(5, pull=False)
+    chain.fetch()
+    together(workers, lambda w: w.update(keep=True))
+    assert together(workers, lambda w: w.revert().version) == [version, version]
+    assert together(workers, lambda w: w.update().version) == [version + 1, version + 1], "margins were taken back too"
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
+def test_a_damaged_delta_is_noticed_and_gone_around(chain, damage):
     engine, worker = attached_to(chain)
     version = chain.step(1)
-    (part,) = Path(chain.local, ".deltawire/feed/v0000000001").glob("redo-*")
+    (part,) = Path(chain.local, ".deltawire/spool/parts").glob("0000000001-*/*")
     contents = bytearray(part.read_bytes())
-    contents[-1] ^= 1
-    part.unlink()  # a link to what patched the files: not to be written to
-    part.write_bytes(contents)
-    with pytest.raises(dw.errors.Corruption, match="redo-"):
-        worker.update()
-    assert worker.version == 0
-    assert_same(engine, loaded(checkpoint()))
-    part.unlink()
-    with pytest.raises(dw.errors.NotFound, match="redo-"):
-        worker._the_map.from_feed(chain.local, identity(chain, 0), identity(chain, 1), 1)
+    part.unlink()  # it may be a link to the store's own
+    if damage != "gone":
+        contents[-1] ^= 1
+        part.write_bytes(contents[: None if damage == "flipped" else -7])
+    assert worker._from_deltas(identity(chain, version)) is None
     assert worker.update().version == version, "by a look at the checkpoint"
     assert_same(engine, loaded(chain.tensors))
-
-
-def test_a_map_is_checked(chain):
-    chain.step(1)
-    name, shape = "model.norm.weight", (32,)
-
-    def mapped(**other):
-        window = {"extent": [32], "first": 0, "strides": [1], "array": 0, "array_first": 0, "array_strides": [1]} | other
-        return _core.map_feed(
-            chain.local, identity(chain, 0), identity(chain, 1), [(name, "BF16", shape, [tuple(window.values())])], [(32, 2)], 1
-        )
-
-    (((offsets, values),), names) = mapped()
-    assert name in names
-    assert len(offsets) * 2 == len(values)
-    assert np.all(np.diff(offsets.astype(np.int64)) > 0)
-    for wrong, words in [
-        ({"first": 1}, "in its tensor"),
-        ({"array_first": 1}, "in its array"),
-        ({"array": 1}, "no such array"),
-        ({"strides": [2]}, "in its tensor"),
-        ({"extent": [0]}, "is empty"),
-        ({"extent": [16, 2], "strides": [1, 16], "array_strides": [1, 16]}, "in order"),
-        ({"extent": [2**40], "strides": [2**40]}, "in its tensor"),
-        ({"strides": []}, "strides"),
-    ]:
-        with pytest.raises(dw.errors.InvalidArgument, match=words):
-            mapped(**wrong)
-    with pytest.raises(dw.errors.NotFound, match="does not lead"):
-        _core.map_feed(chain.local, identity(chain, 1)._replace(version=5), identity(chain, 1), [], [], 1)
 
 
 def wait_until(said, seconds=30):
@@ -434,12 +448,16 @@ def test_a_host_pulls_and_others_wait_for_it(tmp_path):
         version = chain.step(1, pull=False)
         held = identity(chain, version)
         assert first.wait_for(Wanted(version), 30) == second.wait_for(ANY, 30) == held
-        worker = _core.FeedWorker(chain.local, "engine", held)
+        worker = WorkerFile(chain.local, "engine", served=held, reads_local=True, pause=0.0125)
         first.look()
-        second.look()
         wait_until(lambda: dw.read_replica_state(chain.local).serving == held)
-        worker.leave()
-        with pytest.raises(dw.errors.Unavailable, match=r"version 99 did not come in 0\.2 s; it holds version 1"):
+        beats = Path(chain.store) / "replicas"
+        wait_until(lambda: [json.loads(beat.read_text()).get("pause_microseconds") for beat in beats.iterdir()] == [12500])
+        with pytest.raises(dw.errors.Conflict, match="'engine' already exists"):
+            WorkerFile(chain.local, "engine")
+        worker.close()
+        assert read_workers(chain.local) == {}
+        with pytest.raises(dw.errors.Unavailable, match=r"version 99 did not arrive within 0\.2 s; it holds version 1"):
             second.wait_for(Wanted(99), 0.2)
     finally:
         first.close()

@@ -130,8 +130,8 @@ def uint32(*values: int) -> Any:
         ((np.zeros(4), uint32(1), np.zeros(2)), "list 1: 1 offsets of elements of 8 bytes, but 16 bytes of values"),
         ((np.zeros(4), uint32(1), np.zeros(1, np.int64)), "list 1: an array of F64 and values of I64; give the same dtype"),
         ((np.zeros(4), uint32(1), b"1234567"), "list 1: 1 offsets of elements of 8 bytes, but 7 bytes of values"),
-        ((np.zeros((4, 4))[:, :2], uint32(1), np.zeros(1)), "list 1.* do not lie one after the other"),
-        ((np.broadcast_to(np.zeros(4), 4), uint32(1), np.zeros(1)), "list 1.* cannot be written"),
+        ((np.zeros((4, 4))[:, :2], uint32(1), np.zeros(1)), "list 1.* is not contiguous"),
+        ((np.broadcast_to(np.zeros(4), 4), uint32(1), np.zeros(1)), "list 1.* (is read-only|cannot be written)"),
     ],
 )
 def test_bad_lists_are_named(bad: tuple[Any, Any, Any], words: str) -> None:

@@ -25,7 +25,7 @@ class Core:
     """vLLM's engine core, as far as pauses and calls of workers go."""
 
     def __init__(self, members: list[Member]) -> None:
-        self.core_engines = self._members = members
+        self.core_engines = members
         self.is_paused = False
         self.num_failures = 0  # of resumes, that are to come
         self.paused_in_writes: list[bool] = []
@@ -47,11 +47,13 @@ class Core:
         await self.may_answer.wait()
         return known
 
-    async def call_utility_all_async(self, utility: str, method: str, timeout: None, args: Any, options: Any) -> list[Any]:
+    async def _call_utility_async(
+        self, utility: str, method: str, timeout: None, args: Any, options: Any, *, engine: Member
+    ) -> list[Any]:
         assert (utility, method) == ("collective_rpc", "deltawire")
         if args[0] in ("update", "revert"):
             self.paused_in_writes.append(self.is_paused)
-        return [[member.call(*args, **options)] for member in self._members]
+        return [engine.call(*args, **options)]
 
 
 class Client:
@@ -120,6 +122,27 @@ async def test_a_pause_of_others_that_comes_while_ours_begins_stays():
 
 
 @pytest.mark.parametrize("call", ["pause_generation", "sleep"])
+async def test_an_engine_that_we_resumed_is_asked_again_only_after_others_paused_it(call):
+    client = Client()
+    pauses = Pauses.of(client)
+    await pauses.begin(keep_cache=True)
+    await pauses.end()
+    client.engine_core.is_asked.clear()
+    await pauses.begin(keep_cache=True)
+    await pauses.end()
+    assert not client.engine_core.is_asked.is_set(), "it answers between two steps"
+    await getattr(client, call)()
+    await pauses.begin(keep_cache=True)
+    await pauses.end()
+    assert client.engine_core.is_asked.is_set()
+    assert client.engine_core.is_paused
+    client.engine_core.is_paused = False  # by a way that is not watched
+    await pauses.begin(keep_cache=True)
+    await pauses.end()
+    assert not client.engine_core.is_paused
+
+
+@pytest.mark.parametrize("call", ["pause_generation", "sleep"])
 async def test_what_others_do_while_ours_lasts_stays(call):
     client = Client()
     pauses = Pauses.of(client)
@@ -154,7 +177,7 @@ def test_engines_side_by_side_go_to_a_version_when_a_trainer_tells_them(told, is
     assert [member.served.version for member in world.server.members] == [1, 1]
     for engine in world.engines:
         assert_same(engine, loaded(world.chain.tensors))
-    assert client.engine_core.paused_in_writes == [True]
+    assert set(client.engine_core.paused_in_writes) == {True}
     assert client.engine_core.is_paused == is_paused, "as its caller left it"
     wanted = world.step(2)
     wait_until(lambda: all(member.worker.staged == wanted for member in world.server.members))
@@ -172,7 +195,7 @@ def test_engines_side_by_side_stay_together_when_one_of_them_fails(told, monkeyp
     assert [member.served.version for member in world.server.members] == [0, 0]
     for engine in world.engines:
         assert_same(engine, loaded(checkpoint()))
-    assert client.engine_core.paused_in_writes == [True, True]
+    assert client.engine_core.paused_in_writes == [True] * 4
     assert not client.engine_core.is_paused
     update(client)
     assert [member.served.version for member in world.server.members] == [1, 1]

@@ -2,7 +2,6 @@
 
 import json
 import os
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -10,7 +9,6 @@ from ranks_worker import FOLDER, LAST, QUICK, RANK, WORLD, failure_of, main, sam
 from safetensors.torch import save_file
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
-from torch_states import state_bits
 
 import deltawire as dw
 from deltawire.quantize import FORMATS, quantize
@@ -51,27 +49,6 @@ def quantised_together() -> None:
             if RANK == 0:
                 same(store, dict(quantize(full, format)), step)
         publisher.close()
-
-
-def quantised_with_hysteresis() -> None:
-    """Each rank keeps the scales of its own boxes; a publisher that begins anew makes the same bytes."""
-    stores = [FOLDER / f"hysteresis-{name}" for name in ("on", "again")]
-    settings: dict[str, Any] = {"quantize": "fp8-channel"}
-    settings["options"] = dw.PublishOptions(hysteresis=0.03, limits=dw.Limits(threads=1))
-    on = dw.Publisher(str(stores[0]), attention(0), **settings)
-    before: dict[str, torch.Tensor] = {}
-    for step in range(3):
-        held = {name: tensor + step * tensor.abs() * 2.0**-7 for name, tensor in attention(0).items()}
-        on.publish(held)
-        with dw.Publisher(str(stores[1]), held, **settings) as again:
-            again.publish()
-        full = all_of(held)
-        before = dict(quantize(full, "fp8-channel", hysteresis=0.03, previous=before))
-        if RANK == 0:
-            for store in stores:
-                same(store, before, step)
-        dist.barrier()
-    assert state_bits(before) != state_bits(dict(quantize(full, "fp8-channel")))
 
 
 def what_no_rank_has_is_carried_along() -> None:

@@ -192,8 +192,7 @@ def test_like_brings_scales_of_activations_and_dtypes(tmp_path: Path) -> None:
     assert_same(dict(quantize(weights, engine)), state)
 
 
-@pytest.mark.parametrize("hysteresis", [0.0, 0.03])
-def test_what_the_model_lacks_is_carried_along(tmp_path: Path, hysteresis: float) -> None:
+def test_what_the_model_lacks_is_carried_along(tmp_path: Path) -> None:
     """Draft layers and vision towers that are not trained: without them engines would refuse the version."""
     weights = model()
     state = dict(quantize(weights | {"mtp.layers.0.mlp.up_proj.weight": torch.randn(128, 256).bfloat16()}, "fp8-block"))
@@ -201,7 +200,7 @@ def test_what_the_model_lacks_is_carried_along(tmp_path: Path, hysteresis: float
     state["model.layers.0.mlp.up_proj.input_zero_point"] = torch.zeros(1, dtype=torch.int8)
     engine = save(tmp_path / "engine", state, FORMATS["fp8-block"])
     store = str(tmp_path / "store")
-    with dw.Publisher(store, weights, quantize=engine, options=dw.PublishOptions(hysteresis=hysteresis)) as publisher:
+    with dw.Publisher(store, weights, quantize=engine) as publisher:
         publisher.publish_checkpoint(engine)
         first = publisher.publish()
         assert not first.committed
@@ -212,8 +211,7 @@ def test_what_the_model_lacks_is_carried_along(tmp_path: Path, hysteresis: float
         assert publisher.publish().warnings == ()
     with dw.Replica(store, tmp_path / "local") as replica:
         assert replica.pull().version == 1
-    old = state if hysteresis else None
-    assert_same(load(tmp_path / "local"), dict(quantize(weights, engine, hysteresis=hysteresis, previous=old)))
+    assert_same(load(tmp_path / "local"), dict(quantize(weights, engine)))
     assert load(tmp_path / "local").keys() == state.keys()
 
 
@@ -322,34 +320,15 @@ def test_folders_that_are_no_quantised_checkpoints_are_refused(tmp_path: Path) -
         dw.Publisher("memory:none", model(), quantize=tmp_path / "empty")
     bad = save(tmp_path / "bad", {}, FORMATS["fp8-block"])
     (bad / "config.json").write_text("{")
-    with pytest.raises(dw.InvalidArgument, match="is no JSON"):
+    with pytest.raises(dw.InvalidArgument, match="is not .*JSON"):
         dw.Publisher("memory:none", model(), quantize=bad)
     for inner in [1], "x":
         (bad / "config.json").write_text(json.dumps({"text_config": inner}))
-        with pytest.raises(dw.InvalidArgument, match="text_config is no object"):
+        with pytest.raises(dw.InvalidArgument, match="text_config is not an object"):
             dw.Publisher("memory:none", model(), quantize=bad)
     (bad / "model.safetensors").write_bytes(b"\xff" * 8)
     with pytest.raises(dw.Corruption, match="model.safetensors"):
         dw.Publisher("memory:none", model(), quantize=bad)
-
-
-def test_what_nobody_touched_is_not_compared() -> None:
-    layers = torch.nn.ModuleDict({part: torch.nn.Linear(64, 64, bias=False) for part in ("gate_proj", "up_proj", "down_proj")})
-    optimizer = torch.optim.SGD(layers["up_proj"].parameters(), lr=1.0)
-    layers["gate_proj"].requires_grad_(False)
-    layers["down_proj"].requires_grad_(False)
-    with dw.Publisher("memory:quantised-tracked", layers, quantize="nvfp4", tracker=dw.torch.track(optimizer)) as publisher:
-        publisher.publish()
-        layers["up_proj"].weight.grad = -torch.full((64, 64), 1.0)
-        optimizer.step()  # the amax that gate and up share grows
-        publisher.publish()
-    changed = dw.Chain("memory:quantised-tracked").changes(1)
-    assert "gate_proj.weight_scale_2" in changed
-    assert not any(name.startswith("down_proj") for name in changed)
-    local = {name: torch.zeros_like(tensor) for name, tensor in quantize(dict(layers.state_dict()), "nvfp4")}
-    with dw.TensorReplica("memory:quantised-tracked", local) as replica:
-        replica.pull()
-    assert_same(local, dict(quantize(dict(layers.state_dict()), "nvfp4")))
 
 
 def test_boxes_of_ranks_are_quantised_where_no_block_is_cut(tmp_path: Path) -> None:
@@ -470,7 +449,7 @@ def test_experts_in_one_tensor_are_refused_by_name(tmp_path: Path) -> None:
     """As transformers 5 has them in memory: they would stay in BF16 without a word."""
     name = "model.layers.0.mlp.experts.gate_up_proj"
     experts = {name: torch.randn(4, 128, 64).bfloat16()}
-    with pytest.raises(dw.InvalidArgument, match=r"holds all experts.*checkpoint_tensors") as caught:
+    with pytest.raises(dw.InvalidArgument, match=r"has all experts.*checkpoint_tensors") as caught:
         dw.Publisher("memory:experts", model() | experts, quantize="fp8-block").publish()
     assert caught.value.tensor == name
     left = FORMATS["fp8-block"] | {"modules_to_not_convert": ["mlp.experts"]}
@@ -543,7 +522,7 @@ def test_nonsense_is_named(tmp_path: Path) -> None:
         dict(quantize(model(), {"quant_method": ["fp8"]}))
     weights = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}
     groups = {"a": {"targets": ["re:(("], "weights": weights}}
-    with pytest.raises(dw.InvalidArgument, match="no regular expression"):
+    with pytest.raises(dw.InvalidArgument, match="not a regular expression"):
         dict(quantize(model(), {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": groups}))
     folder = save(tmp_path / "plain", model())
     for text in "{not json", "[]", "[" * 100_000:

@@ -305,7 +305,7 @@ def test_words_that_change_nothing_are_taken() -> None:
         ({"quant_method": "gptq"}, dw.Unsupported, "quant_method 'gptq'"),
         ({}, dw.Unsupported, "quant_method None"),
         ({"quant_method": "fp8", "fmt": "e5m2"}, dw.Unsupported, "e5m2"),
-        ({"quant_method": "fp8", "weight_block_size": [0, 128]}, dw.InvalidArgument, "a block is of rows and columns"),
+        ({"quant_method": "fp8", "weight_block_size": [0, 128]}, dw.InvalidArgument, "a block must have rows and columns"),
         ({"quant_method": "fp8", "weight_block_size": 128}, dw.InvalidArgument, "quantization_config of fp8"),
         ({"quant_method": "compressed-tensors"}, dw.InvalidArgument, "config_groups"),
         ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, dw.Unsupported, "W4A8_AWQ"),
@@ -317,7 +317,7 @@ def test_words_that_change_nothing_are_taken() -> None:
         (FORMATS["nvfp4"] | {"ignore": "x"}, dw.InvalidArgument, "ignore is a list"),
         (FORMATS["fp8-block"] | {"scale_fmt": "UE8M0"}, dw.Unsupported, "scale_fmt 'UE8M0'"),
         (FORMATS["mxfp8"] | {"scale_fmt": "float"}, dw.Unsupported, "scale_fmt 'float'"),
-        (FORMATS["fp8-block"] | {"weight_block_size": [10**30, 128]}, dw.InvalidArgument, "a block is of rows and columns"),
+        (FORMATS["fp8-block"] | {"weight_block_size": [10**30, 128]}, dw.InvalidArgument, "a block must have rows and columns"),
         (_int4({"targets": "Linear"}), dw.InvalidArgument, "targets is a list of names, not 'Linear'"),
         (_int4(actorder="group"), dw.Unsupported, "actorder 'group'"),
         (_int4(symmetric="no"), dw.InvalidArgument, "symmetric is true or false"),
@@ -333,7 +333,7 @@ def test_configurations_that_nobody_can_follow_are_named(config: dict[str, Any],
 
 
 def test_a_word_that_is_no_format_is_told_which_there_are() -> None:
-    with pytest.raises(dw.InvalidArgument, match="'fp9' is no folder, and no format; formats are fp8-block, "):
+    with pytest.raises(dw.InvalidArgument, match="'fp9' is neither a folder nor a format; formats are fp8-block, "):
         quantizer_of("fp9")
     with pytest.raises(dw.InvalidArgument, match="not int"):
         quantizer_of(4)

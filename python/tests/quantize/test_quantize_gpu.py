@@ -8,7 +8,6 @@ torch = pytest.importorskip("torch")
 
 import deltawire as dw
 from deltawire.quantize import kernels as groups
-from deltawire.quantize.hysteresis import Keep
 from deltawire.quantize.integers import Int4
 from deltawire.quantize.mx import MxFp4, MxFp8
 from deltawire.quantize.nvfp4 import CompressedNvfp4, Nvfp4
@@ -79,11 +78,11 @@ def test_the_kernels_bits_are_torchs(scheme: Any, monkeypatch: pytest.MonkeyPatc
             shape, amax = tuple(weight.shape), weight.float().abs().amax()
             if isinstance(scheme, Nvfp4) and amax < 2.0**-115:
                 continue  # refused
-            of_cpu = scheme.coded(weight, amax, shape, Keep())
+            of_cpu = scheme.coded(weight, amax, shape)
             with monkeypatch.context() as patch:
                 for module in "integers", "nvfp4", "mx":
                     patch.setattr(f"deltawire.quantize.{module}.codes_on_gpu", counted)
-                of_gpu = scheme.coded(weight.cuda(), amax.cuda(), shape, Keep())
+                of_gpu = scheme.coded(weight.cuda(), amax.cuda(), shape)
             assert used[-1] is not None
             assert_same_bits(of_gpu, of_cpu, (kind, dtype))
 
@@ -97,8 +96,8 @@ def test_what_kernels_do_not_take_is_torchs() -> None:
         (Int4(group=32), torch.randn(32, 8).bfloat16().t()),
         (Int4(group=32), torch.randn(8 * 96 + 1).bfloat16()[1:].view(8, 96)),
     ]:
-        of_cpu = scheme.coded(given, amax, tuple(given.shape), Keep())
-        of_gpu = scheme.coded(given.cuda(), amax.cuda(), tuple(given.shape), Keep())
+        of_cpu = scheme.coded(given, amax, tuple(given.shape))
+        of_gpu = scheme.coded(given.cuda(), amax.cuda(), tuple(given.shape))
         assert_same_bits(of_gpu, of_cpu, scheme)
 
 

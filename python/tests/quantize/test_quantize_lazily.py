@@ -16,7 +16,6 @@ from deltawire.quantize import FORMATS, quantize, quantizer_of
 from deltawire.quantize import scheme as scheme_module
 from deltawire.quantize.config import rules_of
 from deltawire.quantize.fp8 import CompressedFp8, Fp8Block
-from deltawire.quantize.hysteresis import Keep
 from deltawire.quantize.integers import Int4, Int8, PackedInt8
 from deltawire.quantize.kernels import Fp8Blocks
 from deltawire.quantize.quantizer import Shard
@@ -58,7 +57,7 @@ def test_kernel_has_torchs_bits(kind: str, dtype: Any) -> None:
                 for rounded, narrow in ROUNDED.items():
                     if not bool(weight.to(narrow).isfinite().all()):
                         continue
-                    theirs = scheme.coded(weight.to(narrow), None, shape, Keep())
+                    theirs = scheme.coded(weight.to(narrow), None, shape)
                     ours = Fp8Blocks("w", weight, scheme, rounded)
                     assert torch.equal(bits(ours.scales()), bits(theirs["weight_scale_inv"].tensor))
                     assert torch.equal(bits(ours.elements()), bits(theirs["weight"].tensor)), (shape, block, rounded)
@@ -74,7 +73,7 @@ def test_unbounded_weights_are_refused_by_name(value: float) -> None:
 
 def test_weights_that_are_not_contiguous() -> None:
     weight = torch.randn(256, 384).bfloat16()
-    theirs = Fp8Block().coded(weight.t(), None, (384, 256), Keep())
+    theirs = Fp8Block().coded(weight.t(), None, (384, 256))
     assert torch.equal(bits(Fp8Blocks("w", weight.t(), Fp8Block(), "BF16").elements()), bits(theirs["weight"].tensor))
 
 
@@ -122,7 +121,7 @@ def forms_and_coded(scheme: Any, dtype: Any, shape: tuple[int, ...]) -> tuple[li
     huge = isinstance(scheme, (Fp8Block, CompressedFp8)) and scheme.block is not None and max(scheme.block) > 4096
     if huge:  # torch fills blocks up: one that is as large as the weight has the same form
         scheme = replace(scheme, block=tuple(min(pair) for pair in zip(scheme.block, shape, strict=True)))
-    coded = scheme.coded(weight, amax, shape, Keep())
+    coded = scheme.coded(weight, amax, shape)
     said = [(key, tuple(one.tensor.shape), one.tensor.dtype, None if huge else one.per) for key, one in forms.items()]
     return said, [(key, tuple(one.tensor.shape), one.tensor.dtype, None if huge else one.per) for key, one in coded.items()]
 

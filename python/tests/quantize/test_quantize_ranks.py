@@ -10,7 +10,6 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
 
 CASES = [
     "quantised_together",
-    "quantised_with_hysteresis",
     "what_no_rank_has_is_carried_along",
     "a_rank_with_nan_is_named",
     "a_rank_that_died_is_told",

@@ -71,24 +71,18 @@ def happen(event: str, model: nn.Sequential, optimizer: torch.optim.Optimizer) -
     frozen=st.integers(0, 3),
     optimizer=OPTIMIZERS,
     events=EVENTS,
-    tracking=st.booleans(),
     cast=st.sampled_from([None, torch.bfloat16]),
 )
-def test_replicas_equal_their_trainer(
-    layers: list[Any], frozen: int, optimizer: Any, events: list[str], tracking: bool, cast: Any
-) -> None:
+def test_replicas_equal_their_trainer(layers: list[Any], frozen: int, optimizer: Any, events: list[str], cast: Any) -> None:
     torch.manual_seed(7)
     store = f"memory:torch-property-{next(_runs)}"
     trainer, server = make(layers), make(layers)
     for layer in trainer[: min(frozen, len(layers) - 1)]:
         layer.requires_grad_(False)
     steps = optimizer(trainer.parameters())
-    tracker = dw.torch.track(steps) if tracking else None
     if cast is not None:
         server = server.to(cast)
-    with dw.Publisher(
-        store, trainer, dtype=cast, tracker=tracker, options=dw.PublishOptions(limits=dw.Limits(threads=1))
-    ) as publisher:
+    with dw.Publisher(store, trainer, dtype=cast, options=dw.PublishOptions(limits=dw.Limits(threads=1))) as publisher:
         publisher.publish()
         with dw.TensorReplica(store, server, limits=dw.Limits(threads=1), heartbeat=False) as replica:
             for event in ["nothing", *events]:

@@ -9,7 +9,7 @@ if not torch.distributed.is_available() or not torch.distributed.is_gloo_availab
 
 PLACEMENTS = ["any_placement", "replica_of_any_placement", "proof_of_any_placement", "proof_of_what_ranks_published"]
 BOTH = ["resume", "fsdp", *PLACEMENTS, "replicas_of_shards", "failure_in_the_store"]
-MODELS = ["fsdp_as_bfloat16", "fsdp_by_columns", "tensor_parallel", "tracked", "quantised", "guide"]
+MODELS = ["fsdp_as_bfloat16", "fsdp_by_columns", "tensor_parallel", "quantised", "guide"]
 REFUSALS = ["partial_sums_are_refused", "shards_need_all_ranks"]
 MESHES = ["hsdp", "fsdp_and_tensor_parallel"]
 CASES = {2: [*BOTH, *MODELS, *REFUSALS], 4: [*BOTH, *MESHES]}

@@ -189,7 +189,7 @@ def test_an_outage_is_waited_out(wait: bool, error: type[OSError], tmp_path: Pat
     assert steps[-1][0] == 6
     assert callback.version is not None
     assert callback.error is None
-    assert "step 2 was not published, the next version carries everything" in caplog.text
+    assert "step 2 was not published; the next version includes its changes" in caplog.text
     assert "the store is away" in caplog.text
     pulled(outage.store, tmp_path / "replica")
     assert_loads(tmp_path / "replica", model)
@@ -206,7 +206,7 @@ def test_an_outage_at_the_end_is_an_error_in_the_log(wait: bool, tmp_path: Path,
     assert newest == 2 or (newest == 1 and not wait)  # the one before may have been on its way
     ends = [record for record in caplog.records if record.levelname == "ERROR"]
     assert [record.getMessage().split(":")[0] for record in ends] == [
-        f"the end of the training was not published, replicas stay at version {newest}"
+        f"the final weights were not published; replicas stay at version {newest}"
     ]
 
 

@@ -2,8 +2,10 @@
 
 import contextlib
 import inspect
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from test_stores import DictStore
 torch = pytest.importorskip("torch")
 
 import deltawire as dw
+from deltawire.torch import Broadcast, Rendezvous
 from deltawire.trainers.trl import WeightTransfer
 
 pytestmark = pytest.mark.filterwarnings("default")  # theirs, of each other
@@ -272,18 +275,31 @@ def test_wrong_options_are_named(store: str, options: Any, error: Any, words: st
         WeightTransfer(store, **options)
 
 
-@pytest.mark.parametrize("backend", ["tcp", "gloo"])
+@pytest.mark.parametrize("way", ["http", "group"])
 @pytest.mark.parametrize("wait", ["captured", "published"])
-def test_without_a_store_a_sync_goes_straight_to_replicas(backend: str, wait: Any) -> None:
+def test_without_a_shared_store_a_sync_goes_straight_to_replicas(way: str, wait: Any, store: str) -> None:
     model = {name: tensor.bfloat16() for name, tensor in weights().items()}
-    with dw.ship.serve("memory:trl-ship-" + backend + wait, backend=backend) as shipper:
-        transfer = WeightTransfer(shipper.store, wait=wait)
+    with ExitStack() as ends:
+        server = ends.enter_context(dw.serve(store))
+        to: Any = store
+        behind: Any = server.url
+        if way == "group":  # two ranks of one process
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
+            trainer, engine = (
+                ends.enter_context(
+                    Broadcast(Rendezvous(master_address="127.0.0.1", master_port=port, world_size=2, rank=rank), place)
+                )
+                for rank, place in enumerate((store, server.url))
+            )
+            engine.wait(60)
+            to, behind = trainer.store, engine.store
+        transfer = WeightTransfer(to, wait=wait)
         sync(transfer, model)
         transfer.destroy()
         live = {name: torch.zeros_like(tensor) for name, tensor in model.items()}
-        with dw.TensorReplica(dw.ship.join(shipper.address), live) as replica:
+        with dw.TensorReplica(behind, live) as replica:
             assert replica.pull().version == 0
-            shipper.wait_for(1, 20)
             for step in range(1, 4):
                 model["layers.1.weight"][0, step] += 1
                 sync(transfer, model)
@@ -292,6 +308,7 @@ def test_without_a_store_a_sync_goes_straight_to_replicas(backend: str, wait: An
                 assert (pulled.version, pulled.whole) == (step, False)
                 for name, tensor in live.items():
                     assert torch.equal(tensor, model[name]), name
-            report = shipper.settle()
-            assert (report.version, report.carrier, report.warnings) == (3, backend, ())
+        if way == "group":
+            assert (trainer.error, engine.error) == (None, None)
+        assert [one.held and one.held.version for one in dw.Chain(store).replicas] == [3]
         transfer.destroy()

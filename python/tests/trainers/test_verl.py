@@ -76,12 +76,10 @@ class Fleet:
     def close(self) -> None:
         """Lets go of each other, as processes that end do."""
         for engine in self.actors + self.rollout:
-            engine._leave()
             if engine._publisher is not None:
                 engine._publisher.close()
-            if engine._shipper is not None:
-                engine._shipper.close()
-            engine._store = None
+            if engine._server is not None:
+                engine._server.close()
 
 
 def bits(state: State) -> dict[str, tuple[Any, ...]]:
@@ -239,9 +237,10 @@ def test_the_manager_finds_it_by_its_config(tmp_path: Path) -> None:
     assert manager.backend_cls.__module__ == "deltawire.trainers.verl"
 
 
-@pytest.mark.parametrize("transport", ["tcp", "gloo"])
-def test_without_a_store_versions_go_straight_to_one_worker_of_each_host(transport: str, tmp_path: Path) -> None:
-    fleet = Fleet("", [tmp_path / "a", tmp_path / "a", tmp_path / "b"], transport=transport, secret="between us")
+@pytest.mark.parametrize("store", ["", "of its own"])
+def test_the_trainer_serves_and_each_host_fetches_once(store: str, tmp_path: Path) -> None:
+    chain = str(tmp_path / store) if store else ""
+    fleet = Fleet(chain, [tmp_path / "a", tmp_path / "a", tmp_path / "b"], serve="127.0.0.1:0", secret="between us")
     state = weights()
     try:
         for step in range(4):
@@ -250,20 +249,16 @@ def test_without_a_store_versions_go_straight_to_one_worker_of_each_host(transpo
             for held in received:
                 assert bits(held) == bits(state)
             state["layers.1.weight"][step, 3] = float("nan")
-        report = fleet.actors[0]._shipper.settle()
-        assert report.version == 3
-        assert report.warnings == ()
-        assert len(report.replicas) == 2  # hosts, not workers
-        assert report.carrier == transport
-        assert all(one.rank is not None and one.bytes for one in report.replicas)
+        replicas = dw.Chain(fleet.actors[0]._store).replicas
+        assert [one.held and one.held.version for one in replicas] == [3, 3]  # hosts, not workers
     finally:
         fleet.close()
 
 
 def test_a_trainer_that_begins_anew_is_another_run(tmp_path: Path) -> None:
-    first = Fleet("", [tmp_path], transport="tcp")
+    first = Fleet("", [tmp_path], serve="127.0.0.1:0")
     first.update(weights())
-    second = Fleet("", [tmp_path], transport="tcp")
+    second = Fleet("", [tmp_path], serve="127.0.0.1:0")
     second.rollout = first.rollout
     try:
         with pytest.raises(dw.BaseMismatch, match="run"):
@@ -274,16 +269,15 @@ def test_a_trainer_that_begins_anew_is_another_run(tmp_path: Path) -> None:
 
 
 def test_another_secret_is_refused(tmp_path: Path) -> None:
-    fleet = Fleet("", [tmp_path], transport="tcp", secret="ours")
-    fleet.rollout = [new("", tmp_path, transport="tcp", secret="theirs")]
+    fleet = Fleet("", [tmp_path], serve="127.0.0.1:0", secret="ours")
+    fleet.rollout = [new("", tmp_path, serve="127.0.0.1:0", secret="theirs")]
     try:
-        with pytest.raises(dw.InvalidArgument, match="secret"):
+        with pytest.raises(dw.Error, match="401|403|token|secret"):
             fleet.update(weights())
     finally:
         fleet.close()
 
 
-def test_a_store_or_a_transport_is_needed(tmp_path: Path) -> None:
-    for options in {}, {"transport": "pigeon"}:
-        with pytest.raises(dw.InvalidArgument, match="transport"):
-            new("", tmp_path, **options)
+def test_a_store_or_an_address_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(dw.InvalidArgument, match="`store` or `serve`"):
+        new("", tmp_path)

@@ -71,17 +71,16 @@ Result<PatchGroups> group_patches(std::span<const DevicePatch> patches) {
   return groups;
 }
 
-Status run(const PatchGroups& groups, const DeviceOptions& given, bool write, Stream stream,
-           DeviceTimes* times) {
+Status run(const PatchGroups& groups, const DeviceOptions& given, bool write, Stream stream) {
   Workspace own;
   DeviceOptions options = given;
   if (options.workspace == nullptr) options.workspace = &own;
   for (const auto& [kind, group] : groups) {
-    Status status =
-        kind.first == CodecId::kTight ? apply_tight_patches(group, options, write, stream, times)
-        : kind.first == CodecId::kExponents
-            ? apply_exponents_patches(group, less_tables(options, 0), write, stream, times)
-            : apply_lists_patches(group, less_tables(options, 0), write, stream, times);
+    Status status = kind.first == CodecId::kTight
+                        ? apply_tight_patches(group, options, write, stream)
+                    : kind.first == CodecId::kExponents
+                        ? apply_exponents_patches(group, less_tables(options, 0), write, stream)
+                        : apply_lists_patches(group, less_tables(options, 0), write, stream);
     if (!status.ok()) {
       options.workspace->settle(stream);
       return status;
@@ -102,8 +101,7 @@ DeviceOptions less_tables(const DeviceOptions& options, uint64_t num_bytes) {
 }
 
 Result<std::vector<DeviceEncoded>> encode(CodecId codec, std::span<const DevicePair> pairs,
-                                          const DeviceOptions& given, Stream stream,
-                                          DeviceTimes* times) {
+                                          const DeviceOptions& given, Stream stream) {
   DW_RETURN_IF_ERROR(check_codec(codec, CodecId::kAdaptive));
   Workspace own;
   DeviceOptions options = given;
@@ -127,8 +125,8 @@ Result<std::vector<DeviceEncoded>> encode(CodecId codec, std::span<const DeviceP
     Result<std::vector<DeviceEncoded>> encoded =
         codec == CodecId::kTight
             ? encode_tight(group, less_tables(options, uint64_t(with_tables) * kTightArrayBytes),
-                           stream, times)
-            : encode_lists(codec, group, less_tables(options, 0), stream, times);
+                           stream)
+            : encode_lists(codec, group, less_tables(options, 0), stream);
     if (!encoded.ok()) {
       options.workspace->settle(stream);
       return encoded;
@@ -138,21 +136,20 @@ Result<std::vector<DeviceEncoded>> encode(CodecId codec, std::span<const DeviceP
   return out;
 }
 
-Status apply(std::span<const DevicePatch> patches, const DeviceOptions& options, Stream stream,
-             DeviceTimes* times) {
+Status apply(std::span<const DevicePatch> patches, const DeviceOptions& options, Stream stream) {
   DW_ASSIGN_OR_RETURN(const PatchGroups groups, group_patches(patches));
   // One group checks itself before it writes.
   if (groups.size() > 1 && options.all_or_nothing) {
-    DW_RETURN_IF_ERROR(run(groups, options, false, stream, times));
+    DW_RETURN_IF_ERROR(run(groups, options, false, stream));
   }
-  Status status = run(groups, options, true, stream, times);
+  Status status = run(groups, options, true, stream);
   if (status.ok() || options.all_or_nothing) return status;
   return Status(status.code(), status.message() + "; arrays may have been patched in part");
 }
 
 Status check(std::span<const DevicePatch> patches, const DeviceOptions& options, Stream stream) {
   DW_ASSIGN_OR_RETURN(const PatchGroups groups, group_patches(patches));
-  return run(groups, options, false, stream, nullptr);
+  return run(groups, options, false, stream);
 }
 
 }  // namespace deltawire::cuda

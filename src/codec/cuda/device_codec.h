@@ -86,12 +86,7 @@ struct DeviceEncoded : Encoded {
   std::optional<Digest> new_digest = {};  // see DeviceOptions::new_digests
 };
 
-// For benches: milliseconds between two points of the stream, all passes over the data included.
-struct DeviceTimes {
-  double statistics = 0, coding = 0;
-};
-
-// For benches and tests: blocks of a `tight` payload that have changes.
+// For tests: blocks of a `tight` payload that have changes.
 struct BlockKinds {
   uint64_t num_blocks = 0;
   uint64_t num_coded = 0;  // with steps other than +1 and -1
@@ -103,13 +98,11 @@ Result<BlockKinds> count_block_kinds(const DevicePatch& patch);
 // coded by the host, arrays side by side; Io if somebody wrote to an array meanwhile so that they
 // make no sense. Waits for `stream` where the host must decide something, and at the end.
 Result<std::vector<DeviceEncoded>> encode(CodecId codec, std::span<const DevicePair> pairs,
-                                          const DeviceOptions& options, Stream stream,
-                                          DeviceTimes* times = nullptr);
+                                          const DeviceOptions& options, Stream stream);
 
 // Patches arrays in place, of `gaps`, `tight` and `exponents`. All payloads are checked
 // before any array is written, see `all_or_nothing`. Waits for `stream`.
-Status apply(std::span<const DevicePatch> patches, const DeviceOptions& options, Stream stream,
-             DeviceTimes* times = nullptr);
+Status apply(std::span<const DevicePatch> patches, const DeviceOptions& options, Stream stream);
 // The same up to the first write.
 Status check(std::span<const DevicePatch> patches, const DeviceOptions& options, Stream stream);
 

@@ -52,11 +52,9 @@ Status to_status(const PatchStatus& found, const char* where, const NumberOf& nu
 DeviceOptions less_tables(const DeviceOptions& options, uint64_t num_bytes);
 
 Result<std::vector<DeviceEncoded>> encode_lists(CodecId codec, std::span<const DevicePair> pairs,
-                                                const DeviceOptions& options, Stream stream,
-                                                DeviceTimes* times);
+                                                const DeviceOptions& options, Stream stream);
 Result<std::vector<DeviceEncoded>> encode_tight(std::span<const DevicePair> pairs,
-                                                const DeviceOptions& options, Stream stream,
-                                                DeviceTimes* times);
+                                                const DeviceOptions& options, Stream stream);
 
 // A patch of the call and its number there, for messages.
 struct NumberedPatch {
@@ -67,10 +65,10 @@ struct NumberedPatch {
 // `exponents` are given what tables leave of the scratch; `tight` takes its tables off itself, when
 // it knows their size.
 Status apply_lists_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
-                           bool write, Stream stream, DeviceTimes* times);
+                           bool write, Stream stream);
 Status apply_exponents_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
-                               bool write, Stream stream, DeviceTimes* times);
+                               bool write, Stream stream);
 Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
-                           bool write, Stream stream, DeviceTimes* times);
+                           bool write, Stream stream);
 
 }  // namespace deltawire::cuda

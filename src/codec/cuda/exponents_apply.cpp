@@ -35,9 +35,9 @@ class ExponentsApplier {
 
   bool in_one_go() const { return chunks_.size() <= 1; }
 
-  Status run(bool write, DeviceTimes* times) {
+  Status run(bool write) {
     for (const std::vector<Stretch>& chunk : chunks_) {
-      DW_RETURN_IF_ERROR(run_some(chunk, write, times));
+      DW_RETURN_IF_ERROR(run_some(chunk, write));
     }
     // Their blocks are all raw: nothing in them can be wrong.
     for (const OpenedPayload& one : opened_) {
@@ -101,7 +101,7 @@ class ExponentsApplier {
     }
   }
 
-  Status run_some(const std::vector<Stretch>& chunk, bool write, DeviceTimes* times) {
+  Status run_some(const std::vector<Stretch>& chunk, bool write) {
     Workspace& workspace = *options_.workspace;
     size_t num_blocks = 0, payload_bytes = 0;
     for (const Stretch& stretch : chunk) {
@@ -125,15 +125,11 @@ class ExponentsApplier {
     }
     DW_RETURN_IF_ERROR(copy(table, blocks.data(), num_blocks * sizeof(ExponentsBlock), stream_));
     DW_RETURN_IF_ERROR(fill_zero(status, sizeof(PatchStatus), stream_));
-    DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
-    DW_RETURN_IF_ERROR(watch.start(stream_));
     const KeyForm form = *chunk[0].of->form;
     DW_RETURN_IF_ERROR(check_exponents(form, table, uint32_t(num_blocks), status, stream_));
     if (write) {
       DW_RETURN_IF_ERROR(join_exponents(form, table, uint32_t(num_blocks), status, stream_));
     }
-    DW_ASSIGN_OR_RETURN(const double time, watch.stop(stream_));
-    if (times != nullptr) times->coding += time;
     PatchStatus found{};
     DW_RETURN_IF_ERROR(copy(&found, status, sizeof found, stream_));
     DW_RETURN_IF_ERROR(wait(stream_));
@@ -169,13 +165,13 @@ class ExponentsApplier {
 }  // namespace
 
 Status apply_exponents_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
-                               bool write, Stream stream, DeviceTimes* times) {
+                               bool write, Stream stream) {
   ExponentsApplier applier(options, stream);
   DW_RETURN_IF_ERROR(applier.open(patches));
   if (write && options.all_or_nothing && !applier.in_one_go()) {
-    DW_RETURN_IF_ERROR(applier.run(false, times));
+    DW_RETURN_IF_ERROR(applier.run(false));
   }
-  return applier.run(write, times);
+  return applier.run(write);
 }
 
 }  // namespace deltawire::cuda

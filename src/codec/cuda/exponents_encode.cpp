@@ -37,9 +37,8 @@ ExponentsBlock block_of(const DeviceWhole& array, uint64_t block) {
 // Blocks of arrays of one form and kind.
 class ExponentsPlanner {
  public:
-  ExponentsPlanner(KeyForm form, NewKind kind, const DeviceOptions& options, Stream stream,
-                   DeviceTimes* times)
-      : form_(form), kind_(kind), options_(options), stream_(stream), times_(times) {}
+  ExponentsPlanner(KeyForm form, NewKind kind, const DeviceOptions& options, Stream stream)
+      : form_(form), kind_(kind), options_(options), stream_(stream) {}
 
   void add(const DeviceWhole& array, BlockPlans* plans) {
     for (uint64_t i = 0; i < num_blocks(array); ++i) {
@@ -67,15 +66,10 @@ class ExponentsPlanner {
     auto* const table = reinterpret_cast<ExponentsBlock*>(memory);
     auto* const found = reinterpret_cast<ExponentsPlan*>(memory + table_bytes);
     DW_RETURN_IF_ERROR(copy(table, &blocks_[begin], count * sizeof(ExponentsBlock), stream_));
-    DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
-    DW_RETURN_IF_ERROR(watch.start(stream_));
     DW_RETURN_IF_ERROR(plan_exponents(form_, kind_, table, uint32_t(count), found, stream_));
-    DW_RETURN_IF_ERROR(watch.mark(stream_));
     std::vector<ExponentsPlan> plans(count);
     DW_RETURN_IF_ERROR(copy(plans.data(), found, count * sizeof(ExponentsPlan), stream_));
     DW_RETURN_IF_ERROR(wait(stream_));
-    DW_ASSIGN_OR_RETURN(const double time, watch.elapsed());
-    if (times_ != nullptr) times_->statistics += time;
     for (size_t i = 0; i < count; ++i) {
       const size_t n = blocks_[begin + i].num_elements;
       const size_t coded = 1 + key_planes::bytes(form_, n) + plans[i].num_far;
@@ -89,7 +83,6 @@ class ExponentsPlanner {
   const NewKind kind_;
   const DeviceOptions& options_;
   const Stream stream_;
-  DeviceTimes* const times_;
   std::vector<ExponentsBlock> blocks_;
   std::vector<BlockPlan*> out_;
 };
@@ -104,8 +97,8 @@ void copy_with_all(Bytes from, uint8_t* to, ThreadPool* pool) {
 class ExponentsCoder {
  public:
   ExponentsCoder(const DeviceWhole& array, KeyForm form, const DeviceOptions& options,
-                 Stream stream, DeviceTimes* times)
-      : array_(array), form_(form), options_(options), stream_(stream), times_(times) {}
+                 Stream stream)
+      : array_(array), form_(form), options_(options), stream_(stream) {}
 
   // As many as the scratch takes.
   Status run(size_t first, std::span<const BlockPlan> plans, MutableBytes out) {
@@ -149,17 +142,12 @@ class ExponentsCoder {
     }
     DW_RETURN_IF_ERROR(copy(table, blocks.data(), blocks.size() * sizeof(ExponentsBlock), stream_));
     DW_RETURN_IF_ERROR(fill_zero(status, sizeof(PatchStatus), stream_));
-    DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
-    DW_RETURN_IF_ERROR(watch.start(stream_));
     DW_RETURN_IF_ERROR(
         write_exponents(form_, array_.kind, table, uint32_t(blocks.size()), status, stream_));
-    DW_RETURN_IF_ERROR(watch.mark(stream_));
     PatchStatus found{};
     DW_RETURN_IF_ERROR(copy(host, coded, out.size(), stream_));
     DW_RETURN_IF_ERROR(copy(&found, status, sizeof found, stream_));
     DW_RETURN_IF_ERROR(wait(stream_));
-    DW_ASSIGN_OR_RETURN(const double time, watch.elapsed());
-    if (times_ != nullptr) times_->coding += time;
     if (found.code != 0) return io_error(describe(PatchError(found.code)));
     copy_with_all({host, out.size()}, out.data(), options_.pool);
     return {};
@@ -169,7 +157,6 @@ class ExponentsCoder {
   const KeyForm form_;
   const DeviceOptions& options_;
   const Stream stream_;
-  DeviceTimes* const times_;
 };
 
 // With a workspace, and what others hold of the scratch taken off.
@@ -187,8 +174,7 @@ auto with_workspace(const DeviceOptions& given, Stream stream, const Body& body)
 }  // namespace
 
 Result<std::vector<BlockPlans>> plan_whole(std::span<const DeviceWhole> arrays,
-                                           const DeviceOptions& given, Stream stream,
-                                           DeviceTimes* times) {
+                                           const DeviceOptions& given, Stream stream) {
   return with_workspace(
       given, stream, [&](const DeviceOptions& options) -> Result<std::vector<BlockPlans>> {
         std::vector<BlockPlans> plans(arrays.size());
@@ -198,7 +184,7 @@ Result<std::vector<BlockPlans>> plan_whole(std::span<const DeviceWhole> arrays,
           plans[i].resize(num_blocks(array));
           if (const std::optional<KeyForm> form = exponents::form_of(array.layout)) {
             const std::pair kind{*form, array.kind};
-            planners.try_emplace(kind, *form, array.kind, options, stream, times)
+            planners.try_emplace(kind, *form, array.kind, options, stream)
                 .first->second.add(array, &plans[i]);
           } else {
             for (size_t k = 0; k < plans[i].size(); ++k) {
@@ -212,14 +198,13 @@ Result<std::vector<BlockPlans>> plan_whole(std::span<const DeviceWhole> arrays,
 }
 
 Status code_blocks(const DeviceWhole& array, size_t first, std::span<const BlockPlan> plans,
-                   MutableBytes out, const DeviceOptions& given, Stream stream,
-                   DeviceTimes* times) {
+                   MutableBytes out, const DeviceOptions& given, Stream stream) {
   if (first > num_blocks(array) || plans.size() > num_blocks(array) - first) {
     return internal_error("blocks that the array does not have");
   }
   return with_workspace(given, stream, [&](const DeviceOptions& options) -> Status {
     const std::optional<KeyForm> form = exponents::form_of(array.layout);
-    if (form) return ExponentsCoder(array, *form, options, stream, times).run(first, plans, out);
+    if (form) return ExponentsCoder(array, *form, options, stream).run(first, plans, out);
     const auto* const data = static_cast<const uint8_t*>(array.data);
     DW_RETURN_IF_ERROR(
         copy(out.data(), data + first * kBlockElements * array.layout.width, out.size(), stream));
@@ -228,17 +213,17 @@ Status code_blocks(const DeviceWhole& array, size_t first, std::span<const Block
 }
 
 Result<std::vector<uint8_t>> encode_whole(const DeviceWhole& array, const DeviceOptions& options,
-                                          Stream stream, DeviceTimes* times) {
+                                          Stream stream) {
   DW_ASSIGN_OR_RETURN(const std::vector<BlockPlans> plans,
-                      plan_whole({&array, 1}, options, stream, times));
+                      plan_whole({&array, 1}, options, stream));
   return guard_memory("encoding", [&]() -> Result<std::vector<uint8_t>> {
     const exponents::Directory directory(array.layout, array.num_elements * array.layout.width,
                                          plans[0]);
     std::vector<uint8_t> payload = directory.front();
     const size_t front = payload.size();
     payload.resize(size_t(directory.payload_bytes()));
-    DW_RETURN_IF_ERROR(code_blocks(array, 0, plans[0], MutableBytes(payload).subspan(front),
-                                   options, stream, times));
+    DW_RETURN_IF_ERROR(
+        code_blocks(array, 0, plans[0], MutableBytes(payload).subspan(front), options, stream));
     return payload;
   });
 }

@@ -21,17 +21,16 @@ using BlockPlans = std::vector<exponents::BlockPlan>;
 
 // Of every block of every array; what exponents::plan_block() says of the same bytes. Waits.
 Result<std::vector<BlockPlans>> plan_whole(std::span<const DeviceWhole> arrays,
-                                           const DeviceOptions& options, Stream stream,
-                                           DeviceTimes* times = nullptr);
+                                           const DeviceOptions& options, Stream stream);
 
 // Blocks [first, first + plans.size()) of the array, one after the other, to `out`, host memory of
 // their size. Io if the weights are not those that were planned. Waits.
 Status code_blocks(const DeviceWhole& array, size_t first,
                    std::span<const exponents::BlockPlan> plans, MutableBytes out,
-                   const DeviceOptions& options, Stream stream, DeviceTimes* times = nullptr);
+                   const DeviceOptions& options, Stream stream);
 
 // Both: what exponents::encode_array() makes of the same bytes. Waits.
 Result<std::vector<uint8_t>> encode_whole(const DeviceWhole& array, const DeviceOptions& options,
-                                          Stream stream, DeviceTimes* times = nullptr);
+                                          Stream stream);
 
 }  // namespace deltawire::cuda

@@ -28,10 +28,10 @@ class ListsApplier {
   bool in_one_go() const { return begins(true).size() <= 2; }
 
   // To check takes gaps alone.
-  Status run(bool write, DeviceTimes* times) {
+  Status run(bool write) {
     const std::vector<size_t> parts = begins(write);
     for (size_t k = 0; k + 1 < parts.size(); ++k) {
-      DW_RETURN_IF_ERROR(run_some(parts[k], parts[k + 1], write, times));
+      DW_RETURN_IF_ERROR(run_some(parts[k], parts[k + 1], write));
     }
     return {};
   }
@@ -54,7 +54,7 @@ class ListsApplier {
     return begins;
   }
 
-  Status run_some(size_t begin, size_t end, bool write, DeviceTimes* times) {
+  Status run_some(size_t begin, size_t end, bool write) {
     Workspace& workspace = *options_.workspace;
     std::vector<ListPatch> work;
     uint64_t size = 0;
@@ -80,17 +80,13 @@ class ListsApplier {
     DW_ASSIGN_OR_RETURN(uint8_t* const status_at,
                         workspace.get(Workspace::kStatus, sizeof(PatchStatus)));
     auto* const status = reinterpret_cast<PatchStatus*>(status_at);
-    DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
     PatchStatus found{};
     DW_RETURN_IF_ERROR(fill_zero(status, sizeof found, stream_));
-    DW_RETURN_IF_ERROR(watch.start(stream_));
     DW_RETURN_IF_ERROR(check_lists(work, scratch, status, stream_));
     if (write) {
       const unsigned width = patches_[begin].patch.layout.width;
       DW_RETURN_IF_ERROR(scatter_lists(work, width, scratch, status, stream_));
     }
-    DW_ASSIGN_OR_RETURN(const double time, watch.stop(stream_));
-    if (times != nullptr) times->coding += time;
     DW_RETURN_IF_ERROR(copy(&found, status, sizeof found, stream_));
     DW_RETURN_IF_ERROR(wait(stream_));
     return to_status(found, "near change",
@@ -106,13 +102,13 @@ class ListsApplier {
 }  // namespace
 
 Status apply_lists_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
-                           bool write, Stream stream, DeviceTimes* times) {
+                           bool write, Stream stream) {
   ListsApplier applier(patches, options, stream);
   DW_RETURN_IF_ERROR(applier.open());
   if (write && options.all_or_nothing && !applier.in_one_go()) {
-    DW_RETURN_IF_ERROR(applier.run(false, times));
+    DW_RETURN_IF_ERROR(applier.run(false));
   }
-  return applier.run(write, times);
+  return applier.run(write);
 }
 
 }  // namespace deltawire::cuda

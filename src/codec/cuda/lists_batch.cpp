@@ -89,20 +89,12 @@ Status ListsBatch::start(uint8_t* device, uint8_t* host) {
   counts_.lay_out(Carve(host), num_arrays);
   const DiffOutput& changes = memory_.changes;
   const Stream stream = pass_.stream;
-  for (auto* const watch : {&diff_watch_, &place_watch_, &write_watch_}) {
-    DW_ASSIGN_OR_RETURN(Stopwatch made, Stopwatch::create());
-    watch->emplace(std::move(made));
-  }
   DW_ASSIGN_OR_RETURN(batch_, PairBatch::make_in(memory_.batch, arrays_, pass_.width(), stream));
-  DW_RETURN_IF_ERROR(diff_watch_->start(stream));
   DW_RETURN_IF_ERROR(fill_zero(changes.total, sizeof(uint64_t), stream));
   const size_t sums_bytes = changes.sums == nullptr ? 0 : num_arrays * sizeof(NewSums);
   DW_RETURN_IF_ERROR(fill_zero(changes.sums, sums_bytes, stream));
   DW_RETURN_IF_ERROR(diff(*batch_, pass_.pairs[0].kind, 0, batch_->num_tiles(), changes, stream));
-  DW_RETURN_IF_ERROR(diff_watch_->mark(stream));
-  DW_RETURN_IF_ERROR(place_watch_->start(stream));
   DW_RETURN_IF_ERROR(place_changes(*batch_, changes, memory_.tiles, memory_.of_arrays, stream));
-  DW_RETURN_IF_ERROR(place_watch_->mark(stream));
   DW_RETURN_IF_ERROR(copy(counts_.total, changes.total, sizeof(uint64_t), stream));
   DW_RETURN_IF_ERROR(
       copy(counts_.of_arrays, memory_.of_arrays, num_arrays * sizeof(ArrayChanges), stream));
@@ -146,11 +138,9 @@ Status ListsBatch::write(uint8_t* lists) {
                       gap_bytes});
   }
   const Stream stream = pass_.stream;
-  DW_RETURN_IF_ERROR(write_watch_->start(stream));
   DW_RETURN_IF_ERROR(
       copy(memory_.places, places.data(), places.size() * sizeof(ListPlace), stream));
-  DW_RETURN_IF_ERROR(write_lists(*batch_, memory_.changes, memory_.tiles, memory_.places, stream));
-  return write_watch_->mark(stream);
+  return write_lists(*batch_, memory_.changes, memory_.tiles, memory_.places, stream);
 }
 
 std::vector<DeviceEncoded> ListsBatch::take_heads() {
@@ -163,16 +153,6 @@ std::vector<DeviceEncoded> ListsBatch::take_heads() {
     if (out[i].num_changed != 0) out[i].payload = std::move(heads_[i].bytes);
   }
   return out;
-}
-
-Status ListsBatch::add_times(DeviceTimes* times) const {
-  if (times == nullptr) return {};
-  DW_ASSIGN_OR_RETURN(const double diff, diff_watch_->elapsed());
-  DW_ASSIGN_OR_RETURN(const double place, place_watch_->elapsed());
-  DW_ASSIGN_OR_RETURN(const double write, write_watch_->elapsed());
-  times->statistics += diff;
-  times->coding += place + write;
-  return {};
 }
 
 }  // namespace deltawire::cuda

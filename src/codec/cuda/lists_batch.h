@@ -77,8 +77,6 @@ class ListsBatch {
   // What stands before the lists, as payloads (nothing in `adaptive`), and the rest of what is
   // known.
   std::vector<DeviceEncoded> take_heads();
-  // Of the device's time, when write() is through.
-  Status add_times(DeviceTimes* times) const;
 
  private:
   using NewSums = std::array<uint64_t, 2>;  // lanes of sum128 of a new array
@@ -114,7 +112,6 @@ class ListsBatch {
   Memory memory_;
   Counts counts_;
   std::optional<PairBatch> batch_;
-  std::optional<Stopwatch> diff_watch_, place_watch_, write_watch_;
   std::vector<Head> heads_;
   std::vector<ListsBody> bodies_;
   uint8_t* lists_ = nullptr;

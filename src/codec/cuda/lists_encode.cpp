@@ -96,7 +96,7 @@ Status fetch_lists(const ListsBatch& batch, Stream stream, std::span<DeviceEncod
 // One batch by itself, with room for `capacity` changes. `*needed` says how many there are; where
 // that is more, nothing is returned.
 Result<std::vector<DeviceEncoded>> encode_alone(const ListsPass& pass, uint64_t capacity,
-                                                uint64_t* needed, DeviceTimes* times) {
+                                                uint64_t* needed) {
   Workspace& workspace = *pass.options.workspace;
   ListsBatch batch(pass, capacity);
   if (pass.options.within_scratch && batch.device_bytes() > pass.options.scratch_bytes) {
@@ -121,7 +121,6 @@ Result<std::vector<DeviceEncoded>> encode_alone(const ListsPass& pass, uint64_t 
   if (batch.list_bytes() != 0) {
     DW_RETURN_IF_ERROR(fetch_lists(batch, pass.stream, out));
   }
-  DW_RETURN_IF_ERROR(batch.add_times(times));
   return out;
 }
 
@@ -159,24 +158,23 @@ std::vector<BatchPlan> plan_batches(CodecId codec, std::span<const DevicePair> p
 }
 
 // All of the scratch for some arrays, however many changes they have.
-Result<std::vector<DeviceEncoded>> encode_some(const ListsPass& pass, DeviceTimes* times) {
+Result<std::vector<DeviceEncoded>> encode_some(const ListsPass& pass) {
   std::vector<DeviceEncoded> all;
   for (const BatchPlan& plan : plan_batches(pass.codec, pass.pairs, pass.options.scratch_bytes)) {
     const ListsPass part{pass.pairs.subspan(plan.begin, plan.end - plan.begin), pass.codec,
                          pass.options, pass.stream};
     uint64_t needed = 0;
     DW_ASSIGN_OR_RETURN(std::vector<DeviceEncoded> batch,
-                        encode_alone(part, plan.expected(), &needed, times));
+                        encode_alone(part, plan.expected(), &needed));
     if (batch.empty() && needed > plan.most && part.pairs.size() > 1) {
       // Denser than thought: one by one, so that each needs as little as it can.
       for (const DevicePair& pair : part.pairs) {
-        DW_ASSIGN_OR_RETURN(
-            std::vector<DeviceEncoded> one,
-            encode_some({{&pair, 1}, pass.codec, pass.options, pass.stream}, times));
+        DW_ASSIGN_OR_RETURN(std::vector<DeviceEncoded> one,
+                            encode_some({{&pair, 1}, pass.codec, pass.options, pass.stream}));
         batch.push_back(std::move(one[0]));
       }
     } else if (batch.empty()) {
-      DW_ASSIGN_OR_RETURN(batch, encode_alone(part, needed, &needed, times));
+      DW_ASSIGN_OR_RETURN(batch, encode_alone(part, needed, &needed));
     }
     for (DeviceEncoded& encoded : batch) all.push_back(std::move(encoded));
   }
@@ -186,12 +184,11 @@ Result<std::vector<DeviceEncoded>> encode_some(const ListsPass& pass, DeviceTime
 // Several batches, each in one half of the scratch in turn.
 class ListsPipeline {
  public:
-  ListsPipeline(const ListsPass& pass, uint64_t half_bytes, DeviceTimes* times)
+  ListsPipeline(const ListsPass& pass, uint64_t half_bytes)
       : pass_(pass),
         half_bytes_(half_bytes),
         piece_bytes_(std::min(kMostInFlight, half_bytes)),
         plans_(plan_batches(pass.codec, pass.pairs, half_bytes)),
-        times_(times),
         out_(pass.pairs.size()) {}
 
   Result<std::vector<DeviceEncoded>> run() {
@@ -213,7 +210,6 @@ class ListsPipeline {
       DW_RETURN_IF_ERROR(order_after(copies_, pass_.stream));
       DW_RETURN_IF_ERROR(start(k + 1));
       DW_RETURN_IF_ERROR(fetch(k));
-      DW_RETURN_IF_ERROR(batch.add_times(times_));
     }
     DW_RETURN_IF_ERROR(wait(copies_));
     DW_RETURN_IF_ERROR(settle());
@@ -281,7 +277,7 @@ class ListsPipeline {
   }
 
   Status encode_again(size_t k) {
-    DW_ASSIGN_OR_RETURN(std::vector<DeviceEncoded> again, encode_some(pass_of(k), times_));
+    DW_ASSIGN_OR_RETURN(std::vector<DeviceEncoded> again, encode_some(pass_of(k)));
     std::move(again.begin(), again.end(), out_of(k).begin());
     return {};
   }
@@ -289,7 +285,6 @@ class ListsPipeline {
   const ListsPass pass_;
   const uint64_t half_bytes_, piece_bytes_;
   const std::vector<BatchPlan> plans_;
-  DeviceTimes* const times_;
   Stream copies_ = nullptr;
   std::optional<ListsBatch> batches_[2];
   std::optional<Arriving> arriving_;
@@ -299,14 +294,13 @@ class ListsPipeline {
 }  // namespace
 
 Result<std::vector<DeviceEncoded>> encode_lists(CodecId codec, std::span<const DevicePair> pairs,
-                                                const DeviceOptions& options, Stream stream,
-                                                DeviceTimes* times) {
+                                                const DeviceOptions& options, Stream stream) {
   const ListsPass pass{pairs, codec, options, stream};
   if (plan_batches(codec, pairs, options.scratch_bytes).size() <= 1) {
-    return encode_some(pass, times);
+    return encode_some(pass);
   }
   const uint64_t half_bytes = options.scratch_bytes / 2 / kCarveAlign * kCarveAlign;
-  return ListsPipeline(pass, half_bytes, times).run();
+  return ListsPipeline(pass, half_bytes).run();
 }
 
 }  // namespace deltawire::cuda

@@ -194,7 +194,7 @@ Status run_passes(TightApplier* applier, const CheckedTight& checked, const Devi
 }  // namespace
 
 Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceOptions& options,
-                           bool write, Stream stream, DeviceTimes* times) {
+                           bool write, Stream stream) {
   Workspace& workspace = *options.workspace;
   std::shared_ptr<CheckedTight>& kept = workspace.checked_tight(patches[0].patch.layout.width);
   const bool known = write && options.as_checked && kept != nullptr && kept->is_of(patches);
@@ -224,11 +224,8 @@ Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceO
     }
   }
   DW_RETURN_IF_ERROR(applier.open_slots(*kept));
-  DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
-  DW_RETURN_IF_ERROR(watch.start(stream));
   DW_RETURN_IF_ERROR(run_passes(&applier, *kept, options, write));
-  DW_ASSIGN_OR_RETURN(const double time, watch.stop(stream));
-  if (times != nullptr) times->coding += time;
+  DW_RETURN_IF_ERROR(wait(stream));
   DW_RETURN_IF_ERROR(applier.result());
   if (with_sums) DW_RETURN_IF_ERROR(applier.fetch_digests(options.patched_digests));
   kept->good = !write && options.apply_follows;

@@ -281,17 +281,13 @@ class BlockCoder {
 // Arrays of several blocks. `meanwhile` is called while the device has something to do.
 Result<std::vector<DeviceEncoded>> encode_large(std::span<const DevicePair> pairs,
                                                 const DeviceOptions& options, Stream stream,
-                                                const std::function<Status()>& meanwhile,
-                                                DeviceTimes* times) {
-  DW_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::create());
-  DW_RETURN_IF_ERROR(watch.start(stream));
+                                                const std::function<Status()>& meanwhile) {
   DW_ASSIGN_OR_RETURN(const std::vector<tight::Model> models,
                       fit_models(pairs, options, stream, meanwhile));
   BlockCoder coder(pairs, models, options, stream);
   DW_RETURN_IF_ERROR(coder.open());
-  DW_ASSIGN_OR_RETURN(const double statistics, watch.stop(stream));
+  DW_RETURN_IF_ERROR(wait(stream));
 
-  DW_RETURN_IF_ERROR(watch.start(stream));
   TightPayloads payloads(pairs, models, options);
   std::vector<BlockName> names;
   for (size_t i = 0; i < pairs.size(); ++i) {
@@ -310,19 +306,14 @@ Result<std::vector<DeviceEncoded>> encode_large(std::span<const DevicePair> pair
                                        std::to_string(pairs[0].layout.width) +
                                        ": did not fit the most it could take: " + coder.lack());
   }
-  DW_ASSIGN_OR_RETURN(const double coding, watch.stop(stream));
-  if (times != nullptr) {
-    times->statistics += statistics;
-    times->coding += coding;
-  }
+  DW_RETURN_IF_ERROR(wait(stream));
   return payloads.take();
 }
 
 }  // namespace
 
 Result<std::vector<DeviceEncoded>> encode_tight(std::span<const DevicePair> pairs,
-                                                const DeviceOptions& options, Stream stream,
-                                                DeviceTimes* times) {
+                                                const DeviceOptions& options, Stream stream) {
   std::vector<DevicePair> large, small;
   const auto is_large = [](const DevicePair& pair) { return tiling_of(pair).size() > 1; };
   for (const DevicePair& pair : pairs) (is_large(pair) ? large : small).push_back(pair);
@@ -337,7 +328,7 @@ Result<std::vector<DeviceEncoded>> encode_tight(std::span<const DevicePair> pair
   if (large.empty()) {
     DW_RETURN_IF_ERROR(encode_small());
   } else {
-    DW_ASSIGN_OR_RETURN(of_large, encode_large(large, options, stream, encode_small, times));
+    DW_ASSIGN_OR_RETURN(of_large, encode_large(large, options, stream, encode_small));
   }
   std::vector<DeviceEncoded> out;
   size_t next_large = 0, next_small = 0;

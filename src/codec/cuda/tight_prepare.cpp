@@ -43,7 +43,7 @@ Status prepare_block(const Payload& payload, Bytes bytes, TightDecodeBlock* bloc
 Status check_regions(const DevicePatch& patch) {
   const uint64_t columns = patch.layout.columns;
   if (columns == 0 || patch.num_elements % columns != 0) {
-    return invalid_argument("regions of what is not a matrix");
+    return invalid_argument("regions of an array that is not a matrix");
   }
   const uint64_t rows = patch.num_elements / columns;
   for (const DeviceRegion& region : patch.regions) {

@@ -31,8 +31,7 @@ struct ChangeFrame {
   Checksum checksum;           // of `new_bytes`
 };
 
-// Both arrays have one size. The same bytes on any number of threads. Small arrays give the very
-// frame that zstd's level 1 makes of them. OutOfMemory.
+// Both arrays have one size. Frames are those of zstd's level 1. OutOfMemory.
 Result<ChangeFrame> write_xor_frame(Bytes old_bytes, Bytes new_bytes, ChecksumKind checksum,
                                     ThreadPool* pool);
 // InvalidArgument for arrays of over max_overwrite_bytes(): positions have 32 bits.

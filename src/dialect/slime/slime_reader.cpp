@@ -193,7 +193,7 @@ class SlimeVersion final : public ForeignVersion {
  private:
   static Status check_spec(const PartTensor& tensor, const TensorSpec& spec, size_t size_bytes) {
     if (spec.name != tensor.what.name) {
-      return invalid_argument("the checkpoint's tensor is another: " + quote(spec.name));
+      return invalid_argument("the checkpoint has a different tensor here: " + quote(spec.name));
     }
     DW_ASSIGN_OR_RETURN(const uint64_t expected, tensor_size_bytes(spec.dtype, spec.shape));
     if (expected != size_bytes) {

@@ -35,14 +35,14 @@ Status check_same_tensors(const ForeignDraft& draft) {
   if (draft.full) return {};
   if (!draft.removed.empty()) {
     return unsupported(named(draft.removed[0]) +
-                       "it is gone since the base, which a delta cannot say" +
+                       "it was removed since the base, which a delta cannot express" +
                        std::string(kWriteFull));
   }
   if (!draft.added.empty()) {
-    return unsupported(named(draft.added[0]) +
-                       "it is new since the base, or has another dtype or shape, which a delta "
-                       "cannot say" +
-                       std::string(kWriteFull));
+    return unsupported(
+        named(draft.added[0]) +
+        "it is new since the base, or has another dtype or shape, which a delta cannot express" +
+        std::string(kWriteFull));
   }
   return {};
 }
@@ -63,9 +63,7 @@ Status check_options(const ForeignOptions& options, WritePlan* plan) {
   }
   DW_RETURN_IF_ERROR(check_available(*kind).at("slime"));
   plan->checksum = *kind;
-  if (options.world == 1) return {};
-  return unsupported("slime: one writer writes all parts of a version, got " +
-                     std::to_string(options.world) + " ranks");
+  return {};
 }
 
 Result<std::vector<uint64_t>> check_tensors(const WritePlan& plan) {

@@ -95,7 +95,7 @@ Result<Patch> parse_patch(const Metadata& metadata) {
   patch.encoding = encoding == nullptr ? kV1 : *encoding;
   if (patch.sparse && patch.encoding == kNvcomp) {
     return unsupported(
-        "encoding \"nvcomp_cascaded\" needs nvCOMP, which is not built in; way out: "
+        "encoding \"nvcomp_cascaded\" needs nvCOMP, which is not built in; instead: "
         "let the trainer write \"gap_delta\"");
   }
   if (encoding != nullptr && *encoding != kRaw && *encoding != kGapDelta && *encoding != kNvcomp) {

@@ -7,7 +7,7 @@
 
 #include "codec/checks.h"
 #include "dialect/foreign_file.h"
-#include "dialect/sparse_changes.h"
+#include "dialect/trl/sparse_changes.h"
 #include "dialect/trl/trl_format.h"
 #include "tensor/form.h"
 #include "tensor/text.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/folder.h"
-#include "dialect/sparse_changes.h"
+#include "dialect/trl/sparse_changes.h"
 #include "dialect/trl/trl_format.h"
 #include "store/bodies.h"
 #include "tensor/safetensors_writer.h"
@@ -174,8 +174,7 @@ Result<std::unique_ptr<ForeignWriter>> create_version(std::shared_ptr<Store> sto
     return invalid_argument("checksum " + quote(options.checksum) + ": trl has none");
   }
   DW_ASSIGN_OR_RETURN(const uint64_t elements, elements_of(draft.tensors));
-  if (!draft.full)
-    DW_RETURN_IF_ERROR(check_sparse_draft(draft, "trl", "an anchor, a whole version"));
+  if (!draft.full) DW_RETURN_IF_ERROR(check_sparse_draft(draft));
   DW_RETURN_IF_ERROR(check_free(*store, draft.version));
   if (!draft.full) {
     return std::unique_ptr<ForeignWriter>(

@@ -18,7 +18,7 @@ Status with_form(KeyForm form, const Body& body) {
     case KeyForm::k8of32:
       return body.template operator()<KeyForm::k8of32>();
   }
-  return internal_error("a form of keys that no kernel has");
+  return internal_error("no kernel decodes these keys");
 }
 
 // Wider floats become bf16, which has one form.

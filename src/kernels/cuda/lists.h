@@ -38,6 +38,15 @@ struct ListPlace {
 Status write_lists(const PairBatch& batch, const DiffOutput& changes, const TilePlace* tiles,
                    const ListPlace* places, Stream stream);
 
+// Where the lists of an exchange go, as exchange.h wants them: offsets in the array and values.
+struct OffsetPlace {
+  uint32_t* offsets;
+  void* values;
+};
+// The same in these; arrays have at most 2^32 elements.
+Status write_offsets(const PairBatch& batch, const DiffOutput& changes, const TilePlace* tiles,
+                     const OffsetPlace* places, Stream stream);
+
 // ---- reading
 
 // One array to patch. All pointers are to device memory and need no alignment.

@@ -189,17 +189,17 @@ const char* describe(PatchError error) noexcept {
     case PatchError::kBadState:
       return "tight block: a coder state is below its range";
     case PatchError::kGapsRunOver:
-      return "tight block: gaps run over the block";
+      return "tight block: gaps exceed the block";
     case PatchError::kRankNotReached:
-      return "tight block: a rank is not reached by its class";
+      return "tight block: a rank exceeds the elements of its class";
     case PatchError::kValuesRunOver:
-      return "tight block: values run over the block or are coded in a way no encoder does";
+      return "tight block: values exceed the block or are not in canonical form";
     case PatchError::kStreamsDoNotMeet:
-      return "tight block: its two streams do not meet";
+      return "tight block: the two streams do not meet";
     case PatchError::kKeysDoNotFit:
       return "exponents: planes and the keys they lack: keys that do not fit";
     case PatchError::kWeightsChanged:
-      return "weights change while they are coded";
+      return "weights changed while they were encoded";
   }
   return "unknown";
 }

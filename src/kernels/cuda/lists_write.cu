@@ -128,6 +128,24 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
+__global__ void __launch_bounds__(kThreads)
+    write_tile_offsets(const PairArray* arrays, const uint32_t* owners, uint64_t num_tiles,
+                       DiffOutput changes, const TilePlace* tiles, const OffsetPlace* places) {
+  const uint64_t tile = uint64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  if (tile >= num_tiles) return;
+  const TileChanges own = changes.tiles[tile];
+  if (own.count == 0) return;
+  const uint32_t array = owners[tile];
+  const OffsetPlace place = places[array];
+  const uint64_t at = tiles[tile].first_change;
+  const uint32_t start = uint32_t((tile - arrays[array].first_tile) * tile_elements(sizeof(T)));
+  for (uint32_t i = lane_id(); i < own.count; i += kWarp) {
+    place.offsets[at + i] = start + changes.positions[own.first + i];
+    static_cast<T*>(place.values)[at + i] = static_cast<const T*>(changes.values)[own.first + i];
+  }
+}
+
+template <class T>
 Status launch_write(const PairBatch& batch, const DiffOutput& changes, const TilePlace* tiles,
                     const ListPlace* places, Stream stream) {
   write_tiles<T><<<unsigned((batch.num_tiles() + kWarps - 1) / kWarps), kThreads, 0, stream>>>(
@@ -158,6 +176,17 @@ Status write_lists(const PairBatch& batch, const DiffOutput& changes, const Tile
   if (batch.num_tiles() == 0) return {};
   return with_width(batch.width(), [&]<class T>() {
     return launch_write<T>(batch, changes, tiles, places, stream);
+  });
+}
+
+Status write_offsets(const PairBatch& batch, const DiffOutput& changes, const TilePlace* tiles,
+                     const OffsetPlace* places, Stream stream) {
+  if (batch.num_tiles() == 0) return {};
+  const unsigned num_blocks = unsigned((batch.num_tiles() + kWarps - 1) / kWarps);
+  return with_width(batch.width(), [&]<class T>() {
+    write_tile_offsets<T><<<num_blocks, kThreads, 0, stream>>>(
+        batch.device_arrays(), batch.tile_owners(), batch.num_tiles(), changes, tiles, places);
+    return launched("write_tile_offsets");
   });
 }
 

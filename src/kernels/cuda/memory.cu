@@ -14,6 +14,12 @@ Status check_device() {
                     (error == cudaSuccess ? "there is none" : cudaGetErrorString(error)));
 }
 
+Result<int> num_devices() {
+  int count = 0;
+  DW_CUDA(cudaGetDeviceCount(&count));
+  return count;
+}
+
 Result<int> current_device() {
   int device = 0;
   DW_CUDA(cudaGetDevice(&device));
@@ -54,6 +60,7 @@ Result<DeviceInfo> device_info() {
   DW_CUDA(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
   info.name = properties.name;
   info.multiprocessors = properties.multiProcessorCount;
+  info.capability = 10 * properties.major + properties.minor;
   return info;
 }
 
@@ -104,6 +111,16 @@ Status copy(void* to, const void* from, size_t num_bytes, Stream stream) {
   return {};
 }
 
+Status copy_rows(void* to, size_t to_stride, const void* from, size_t from_stride, size_t row_bytes,
+                 size_t rows, Stream stream) {
+  if (to_stride == row_bytes && (from_stride == row_bytes || rows == 1)) {
+    return copy(to, from, row_bytes * rows, stream);
+  }
+  DW_CUDA(cudaMemcpy2DAsync(to, to_stride, from, from_stride, row_bytes, rows, cudaMemcpyDefault,
+                            stream));
+  return {};
+}
+
 Status fill_zero(void* device, size_t num_bytes, Stream stream) {
   if (num_bytes == 0) return {};
   DW_CUDA(cudaMemsetAsync(device, 0, num_bytes, stream));
@@ -126,43 +143,6 @@ Status order_after(Stream later, Stream earlier) {
   Status status = pass();
   (void)cudaEventDestroy(event);  // lives on until it is passed
   return status;
-}
-
-Result<Stopwatch> Stopwatch::create() {
-  cudaEvent_t begin = nullptr, end = nullptr;
-  DW_CUDA(cudaEventCreate(&begin));
-  Stopwatch watch(begin, nullptr);
-  DW_CUDA(cudaEventCreate(&end));
-  watch.end_ = end;
-  return std::move(watch);
-}
-
-Stopwatch::~Stopwatch() {
-  if (begin_ != nullptr) (void)cudaEventDestroy(static_cast<cudaEvent_t>(begin_));
-  if (end_ != nullptr) (void)cudaEventDestroy(static_cast<cudaEvent_t>(end_));
-}
-
-Status Stopwatch::start(Stream stream) {
-  DW_CUDA(cudaEventRecord(static_cast<cudaEvent_t>(begin_), stream));
-  return {};
-}
-
-Status Stopwatch::mark(Stream stream) {
-  DW_CUDA(cudaEventRecord(static_cast<cudaEvent_t>(end_), stream));
-  return {};
-}
-
-Result<double> Stopwatch::stop(Stream stream) {
-  DW_RETURN_IF_ERROR(mark(stream));
-  return elapsed();
-}
-
-Result<double> Stopwatch::elapsed() const {
-  DW_CUDA(cudaEventSynchronize(static_cast<cudaEvent_t>(end_)));
-  float milliseconds = 0;
-  DW_CUDA(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin_),
-                               static_cast<cudaEvent_t>(end_)));
-  return double(milliseconds);
 }
 
 }  // namespace deltawire::cuda

@@ -19,6 +19,7 @@ using Stream = CUstream_st*;  // a cudaStream_t; null is the default stream
 // Why a GPU cannot be used here: no driver, no device. OK if one can.
 Status check_device();
 
+Result<int> num_devices();
 // Which device calls of this thread go to. A new thread begins with the first.
 Result<int> current_device();
 // The device whose memory this is; none if it is no device's own.
@@ -38,6 +39,7 @@ class UseDevice {
 struct DeviceInfo {
   std::string name;
   int multiprocessors = 0, driver = 0, runtime = 0;  // versions as 1000 x major + 10 x minor
+  int capability = 0;                                // 10 x major + minor
   size_t total_bytes = 0, free_bytes = 0;
 };
 Result<DeviceInfo> device_info();
@@ -65,6 +67,7 @@ class Buffer {
     return static_cast<T*>(data_);
   }
   size_t size() const noexcept { return size_; }
+  Place place() const noexcept { return place_; }
 
  private:
   void* data_ = nullptr;
@@ -94,26 +97,13 @@ class OwnedStream {
 // To or from the device, or within it. Host memory that is not pinned has been read when this
 // returns; pinned memory must stay until wait(), and so must whatever is written to.
 Status copy(void* to, const void* from, size_t num_bytes, Stream stream);
+// The same of `rows` rows of `row_bytes` each, whose begins are `to_stride` and `from_stride` bytes
+// apart.
+Status copy_rows(void* to, size_t to_stride, const void* from, size_t from_stride, size_t row_bytes,
+                 size_t rows, Stream stream);
 Status fill_zero(void* device, size_t num_bytes, Stream stream);
 Status wait(Stream stream);
 // `later` goes on only when `earlier` has done what it was given so far.
 Status order_after(Stream later, Stream earlier);
-
-// Milliseconds between two points of a stream; for benches.
-class Stopwatch {
- public:
-  static Result<Stopwatch> create();
-  ~Stopwatch();
-  Stopwatch(Stopwatch&& other) noexcept
-      : begin_(std::exchange(other.begin_, nullptr)), end_(std::exchange(other.end_, nullptr)) {}
-  Status start(Stream stream);
-  Result<double> stop(Stream stream);  // waits
-  Status mark(Stream stream);          // the same in two steps: this one does not wait
-  Result<double> elapsed() const;
-
- private:
-  Stopwatch(void* begin, void* end) : begin_(begin), end_(end) {}
-  void *begin_ = nullptr, *end_ = nullptr;
-};
 
 }  // namespace deltawire::cuda

@@ -53,7 +53,11 @@ void gather(const void* src, const uint32_t* positions, size_t count, void* valu
 
 template <class T>
 void scatter(void* dst, const uint32_t* positions, const void* values, size_t count) noexcept {
+  constexpr size_t kAhead = 32;  // what was scanned long ago is no longer in cache
   for (size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) {
+      __builtin_prefetch(static_cast<uint8_t*>(dst) + positions[i + kAhead] * sizeof(T), 1);
+    }
     std::memcpy(static_cast<uint8_t*>(dst) + positions[i] * sizeof(T),
                 static_cast<const uint8_t*>(values) + i * sizeof(T), sizeof(T));
   }
@@ -71,51 +75,64 @@ void exchange(void* dst, const uint32_t* positions, void* values, size_t count) 
 // The scratch holds the class of every element, kNoClass past the end of a row.
 constexpr uint8_t kNoClass = 255;
 
+// Strips of a shape from number `first` on; those past the last one are empty.
+template <class T>
+void index_strips(ScanRows data, ScanShape shape, const ClassSplit& split, size_t first, size_t end,
+                  SegmentIndex* out) noexcept {
+  std::memset(out->total, 0, sizeof out->total);
+  for (size_t strip = 0; strip < kSegmentStrips; ++strip) {
+    for (size_t c = 0; c < kMaxClasses; ++c) out->before[c][strip] = out->total[c];
+    if (first + strip >= end) continue;
+    const ScanShape::Strip at = shape.strip(first + strip);
+    const auto* row = static_cast<const uint8_t*>(data.data) + ptrdiff_t(at.row) * data.stride;
+    for (size_t i = 0; i < kStripElements; ++i) {
+      uint8_t class_id = kNoClass;
+      if (i < at.elements) {
+        const T element = load<T>(row, at.column + i);
+        const uint8_t key = uint8_t(element >> split.key_shift) & split.key_mask;
+        class_id = 0;
+        for (int t = 0; t + 1 < split.num_classes; ++t) class_id += key >= split.thresholds[t];
+        ++out->total[class_id];
+      }
+      out->scratch[strip * kStripElements + i] = class_id;
+    }
+  }
+}
+
 template <class T>
 void index(ScanRows data, ScanShape shape, const ClassSplit& split, SegmentIndex* out) noexcept {
-  for (size_t tile = 0; tile < shape.num_tiles(); ++tile, ++out) {
-    std::memset(out->total, 0, sizeof out->total);
-    const size_t columns = shape.columns_of(tile), per_row = ScanShape::strips(columns);
-    for (size_t strip = 0; strip < kSegmentStrips; ++strip) {
-      for (size_t c = 0; c < kMaxClasses; ++c) out->before[c][strip] = out->total[c];
-      if (strip >= shape.rows * per_row) continue;
-      const auto* row =
-          static_cast<const uint8_t*>(data.data) + ptrdiff_t(strip / per_row) * data.stride;
-      const size_t begin = strip % per_row * kStripElements;
-      for (size_t i = 0; i < kStripElements; ++i) {
-        uint8_t class_id = kNoClass;
-        if (begin + i < columns) {
-          const T element = load<T>(row, tile * shape.tile_columns + begin + i);
-          const uint8_t key = uint8_t(element >> split.key_shift) & split.key_mask;
-          class_id = 0;
-          for (int t = 0; t + 1 < split.num_classes; ++t) class_id += key >= split.thresholds[t];
-          ++out->total[class_id];
-        }
-        out->scratch[strip * kStripElements + i] = class_id;
-      }
-    }
+  for (size_t tile = 0; tile < shape.num_tiles(); ++tile) {
+    index_strips<T>(data, shape, split, shape.first_strip(tile), shape.first_strip(tile + 1),
+                    out + tile);
   }
 }
 
 template <class T>
 size_t index_diff(ScanRows a, ScanRows b, ScanShape shape, const ClassSplit& split,
                   SegmentIndex* out, uint16_t* positions) noexcept {
-  index<T>(a, {shape.rows, shape.columns, shape.columns}, split, out);
-  const size_t padded = ScanShape::strips(shape.columns) * kStripElements;
-  size_t count = 0;
+  index_strips<T>(a, shape, split, 0, shape.first_strip(shape.num_tiles()), out);
+  uint16_t* to = positions;
   for (size_t row = 0; row < shape.rows; ++row) {
     const auto* x = static_cast<const uint8_t*>(a.data) + ptrdiff_t(row) * a.stride;
     const auto* y = static_cast<const uint8_t*>(b.data) + ptrdiff_t(row) * b.stride;
-    const size_t found = diff<T>(x, y, shape.columns, positions + count);
-    for (size_t end = count + found; count < end; ++count) {
-      positions[count] = uint16_t(positions[count] + row * padded);
+    for (size_t tile = 0; tile < shape.num_tiles(); ++tile) {
+      const size_t columns = shape.columns_of(tile), from = tile * shape.tile_columns * sizeof(T),
+                   first = shape.first_strip(tile) + row * ScanShape::strips(columns);
+      for (size_t left = diff<T>(x + from, y + from, columns, to); left != 0; --left) {
+        *to = uint16_t(*to + first * kStripElements);
+        ++to;
+      }
     }
   }
-  return count;
+  return size_t(to - positions);
 }
 
-void count_before(const SegmentIndex& index, size_t strip, uint16_t* counts) noexcept {
-  for (size_t c = 0; c < kMaxClasses; ++c) counts[c] = index.before[c][strip];
+void counts_before(const SegmentIndex& index, ScanShape shape, ClassCounts* counts) noexcept {
+  const size_t tiles = shape.num_tiles();
+  for (size_t i = 0; i < tiles; ++i) {
+    for (size_t c = 0; c < kMaxClasses; ++c) counts[i][c] = index.before[c][shape.first_strip(i)];
+  }
+  std::copy_n(index.total, kMaxClasses, counts[tiles].begin());
 }
 
 void rank(const SegmentIndex& index, const ClassSplit&, const uint16_t* positions,
@@ -236,7 +253,7 @@ const Kernels& scalar_kernels() noexcept {
       DW_WIDTHS(exchange),
       DW_WIDTHS(index),
       DW_WIDTHS(index_diff),
-      count_before,
+      counts_before,
       rank,
       locate,
       sum,

@@ -7,11 +7,20 @@ inline const T* row_of(const ScanRows& rows, size_t row) {
                                     ptrdiff_t(row) * rows.stride);
 }
 
+// Bytes from what is read to what to ask for: where rows are short, it is in a row below.
+template <class T>
+inline ptrdiff_t prefetch_distance(const ScanRows& rows, const ScanShape& shape) {
+  const ptrdiff_t row_bytes = ptrdiff_t(shape.columns * sizeof(T));
+  if (shape.rows == 1 || row_bytes > kPrefetchBytes) return kPrefetchBytes;
+  return rows.stride * (kPrefetchBytes / row_bytes);
+}
+
 // Rows are read from front to end, as they lie in memory, with the segments of all tiles open.
 template <class T>
 void index(ScanRows data, ScanShape shape, const ClassSplit& split, SegmentIndex* out) noexcept {
   StripIndexer indexer(split);
   StripIndexer::State states[kMaxScanTiles];
+  const ptrdiff_t ahead = prefetch_distance<T>(data, shape);
   for (size_t row = 0; row < shape.rows; ++row) {
     const T* p = row_of<T>(data, row);
     for (size_t tile = 0, at = 0; at < shape.columns; ++tile) {
@@ -19,7 +28,7 @@ void index(ScanRows data, ScanShape shape, const ClassSplit& split, SegmentIndex
       size_t strip = row * ScanShape::strips(columns);
       indexer.open(out + tile, states + tile, strip);
       for (; at + kStripElements <= end; at += kStripElements) {
-        prefetch_strip(p + at);
+        prefetch_strip(p + at, ahead);
         indexer.add(p + at, strip++);
       }
       if (at < end) {
@@ -42,28 +51,38 @@ size_t index_diff(ScanRows a, ScanRows b, ScanShape shape, const ClassSplit& spl
   RankIndexer::State state;
   indexer.open(out, &state, 0);
   uint16_t* to = positions;
-  size_t strip = 0;
+  const size_t tile_strips = shape.first_strip(1);
+  const ptrdiff_t p_ahead = prefetch_distance<T>(a, shape),
+                  q_ahead = prefetch_distance<T>(b, shape);
   for (size_t row = 0; row < shape.rows; ++row) {
     const T *p = row_of<T>(a, row), *q = row_of<T>(b, row);
-    size_t at = 0;
-    for (; at + kStripElements <= shape.columns; at += kStripElements, ++strip) {
-      prefetch_strip(p + at);
-      prefetch_strip(q + at);
-      indexer.add(p + at, strip);
-      to = write_positions(diff_strip(p + at, q + at), strip * kStripElements, to);
-    }
-    if (const size_t left = shape.columns - at; left != 0) {
-      const TailStrip<T> x(p + at, left), y(q + at, left);
-      indexer.add(x.elements, strip, low_bits(left));
-      to = write_positions(diff_strip(x.elements, y.elements), strip++ * kStripElements, to);
+    for (size_t tile = 0, at = 0; at < shape.columns; ++tile) {
+      const size_t columns = shape.columns_of(tile), end = at + columns;
+      size_t strip = tile * tile_strips + row * ScanShape::strips(columns);
+      for (; at + kStripElements <= end; at += kStripElements, ++strip) {
+        prefetch_strip(p + at, p_ahead);
+        prefetch_strip(q + at, q_ahead);
+        indexer.add(p + at, strip);
+        to = write_positions(diff_strip(p + at, q + at), strip * kStripElements, to);
+      }
+      if (at < end) {
+        const TailStrip<T> x(p + at, end - at), y(q + at, end - at);
+        indexer.add(x.elements, strip, low_bits(end - at));
+        to = write_positions(diff_strip(x.elements, y.elements), strip * kStripElements, to);
+        at = end;
+      }
     }
   }
-  indexer.finish_for_rank(strip);
+  indexer.finish_for_rank(shape.first_strip(shape.num_tiles()));
   return size_t(to - positions);
 }
 
-void count_before(const SegmentIndex& index, size_t strip, uint16_t* counts) noexcept {
-  counts_before_strip(index, strip, counts);
+void counts_before(const SegmentIndex& index, ScanShape shape, ClassCounts* counts) noexcept {
+  const size_t tiles = shape.num_tiles();
+  for (size_t i = 0; i < tiles; ++i) {
+    counts_before_strip(index, shape.first_strip(i), counts[i].data());
+  }
+  std::memcpy(counts + tiles, index.total, sizeof *counts);
 }
 
 void rank(const SegmentIndex& index, const ClassSplit& split, const uint16_t* positions,

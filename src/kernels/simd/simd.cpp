@@ -31,13 +31,25 @@ struct SelectTable {
 };
 [[maybe_unused]] inline constexpr SelectTable kSelectInByte;
 
-struct CountUp {
-  alignas(64) uint8_t bytes[64] = {};
-  constexpr CountUp() {
-    for (int i = 0; i < 64; ++i) bytes[i] = uint8_t(i);
-  }
-};
-[[maybe_unused]] inline constexpr CountUp kCountUp;
+template <class Number>
+constexpr std::array<uint8_t, 64> byte_table(Number number) {
+  std::array<uint8_t, 64> table{};
+  for (size_t i = 0; i < 64; ++i) table[i] = uint8_t(number(i));
+  return table;
+}
+using ByteTable = std::array<uint8_t, 64>;
+alignas(64)
+    [[maybe_unused]] inline constexpr ByteTable kCountUp = byte_table([](size_t i) { return i; });
+// "Turned": the last of each eight bytes comes first.
+alignas(64) [[maybe_unused]] inline constexpr ByteTable kTurned = byte_table([](size_t i) {
+  return i ^ 7;
+});
+alignas(64) [[maybe_unused]] inline constexpr ByteTable kEvenTurned = byte_table([](size_t i) {
+  return 2 * (i ^ 7);
+});
+alignas(64) [[maybe_unused]] inline constexpr ByteTable kEveryEighth = byte_table([](size_t i) {
+  return i % 8 * 8 + i / 8;
+});
 
 }  // namespace deltawire
 #endif
@@ -68,12 +80,12 @@ inline void extract_keys(const T* p, const ClassSplit& split, uint8_t* out) {
 #endif
 
 // The machine's own prefetchers stop at page borders; this reaches over them.
-constexpr size_t kPrefetchBytes = 2048;
+constexpr ptrdiff_t kPrefetchBytes = 2048;
 
 template <class T>
-inline void prefetch_strip(const T* p) {
+inline void prefetch_strip(const T* p, ptrdiff_t ahead = kPrefetchBytes) {
   for (size_t at = 0; at < kStripElements * sizeof(T); at += 64) {
-    __builtin_prefetch(reinterpret_cast<const char*>(p) + kPrefetchBytes + at);
+    __builtin_prefetch(reinterpret_cast<const char*>(p) + ahead + at);
   }
 }
 
@@ -90,7 +102,7 @@ struct TailStrip {
 inline uint16_t* write_positions(uint64_t differs, size_t base, uint16_t* out) {
   const uint32_t count = uint32_t(_mm_popcnt_u64(differs));
   const __m512i offset = _mm512_set1_epi16(int16_t(base));
-  const __m512i bits = _mm512_maskz_compress_epi8(differs, load512(kCountUp.bytes));
+  const __m512i bits = _mm512_maskz_compress_epi8(differs, load512(&kCountUp));
   _mm512_storeu_si512(out,
                       _mm512_add_epi16(_mm512_cvtepu8_epi16(_mm512_castsi512_si256(bits)), offset));
   if (HWY_UNLIKELY(count > 32)) {
@@ -207,7 +219,7 @@ const Kernels* table(const Kernels& scalar, std::string_view name) {
   DW_SET_WIDTHS(index_diff)
   DW_SET_WIDTHS(exchange)
 #undef DW_SET_WIDTHS
-  kTable.count_before = count_before;
+  kTable.counts_before = counts_before;
   kTable.rank = rank;
   kTable.locate = locate;
   kTable.sum = sum;
@@ -246,7 +258,8 @@ struct SimdTargets {
     [[maybe_unused]] const int64_t supported = hwy::SupportedTargets();
     [[maybe_unused]] const Kernels& scalar = scalar_kernels();
 #if HWY_TARGETS & HWY_AVX3_DL
-    if (supported & HWY_AVX3_DL) list[count++] = N_AVX3_DL::table(scalar, "avx512-vbmi2");
+    if ((supported & HWY_AVX3_DL) != 0 && __builtin_cpu_supports("gfni") != 0)
+      list[count++] = N_AVX3_DL::table(scalar, "avx512-vbmi2");
 #endif
 #if HWY_TARGETS & HWY_AVX3
     if (supported & HWY_AVX3) list[count++] = N_AVX3::table(scalar, "avx512");

@@ -101,11 +101,6 @@ class Indexer {
 
   template <class T>
   inline void add(const T* p, size_t strip, uint64_t exists = ~uint64_t{0}) {
-    if constexpr (kCounts == Counts::kOfAStrip) {
-      vst1q_u16(&out_->before[0][0] + strip * kMaxClasses, totals_);
-    } else {
-      state_->rows[strip % 8] = totals_;
-    }
     uint8_t* scratch = out_->scratch + strip * kStripElements;
     Keys64 keys;
     if constexpr (sizeof(T) == 2) {
@@ -115,13 +110,19 @@ class Indexer {
       extract_keys(p, split_, scratch);
       keys = load_keys(scratch);
     }
-    totals_ = vaddq_u16(totals_, count_classes(keys));
+    uint16x8_t counts = count_classes(keys);
     // Elements past the end were given key 0, so they were counted in class 0.
     if (exists != ~uint64_t{0}) {
       const uint16_t padding = uint16_t(__builtin_popcountll(~exists));
-      totals_ = vsetq_lane_u16(uint16_t(vgetq_lane_u16(totals_, 0) - padding), totals_, 0);
+      counts = vsetq_lane_u16(uint16_t(vgetq_lane_u16(counts, 0) - padding), counts, 0);
     }
-    if (kCounts == Counts::kOfAClass && strip % 8 == 7) store_columns(strip - 7);
+    if constexpr (kCounts == Counts::kOfAStrip) {
+      vst1q_u16(&out_->before[0][0] + strip * kMaxClasses, counts);
+    } else {
+      state_->rows[strip % 8] = totals_;
+      totals_ = vaddq_u16(totals_, counts);
+      if (strip % 8 == 7) store_columns(strip - 7);
+    }
   }
 
   void finish(size_t num_strips) {
@@ -131,7 +132,16 @@ class Indexer {
     }
     vst1q_u16(out_->total, totals_);
   }
-  void finish_for_rank(size_t) { vst1q_u16(out_->total, totals_); }
+  // Strips may have come in any order.
+  void finish_for_rank(size_t num_strips) {
+    uint16_t* before = &out_->before[0][0];
+    for (size_t strip = 0; strip < num_strips; ++strip, before += kMaxClasses) {
+      const uint16x8_t counts = vld1q_u16(before);
+      vst1q_u16(before, totals_);
+      totals_ = vaddq_u16(totals_, counts);
+    }
+    vst1q_u16(out_->total, totals_);
+  }
 
  private:
   inline uint8x16_t keys16(const uint16_t* p) const {

@@ -1,8 +1,8 @@
 // Strips of 64 elements on AVX2 and AVX-512: a class is a 64-bit mask, a rank is a popcount.
 // Included once per target by simd.cpp, inside HWY_NAMESPACE.
 //
-// Scratch of a strip: one row of eight words. While scanning, word i >= 1 holds the elements whose
-// key reaches threshold i, word 0 those that exist; finish() turns them into one mask per class.
+// Scratch of a strip: eight words, a mask for each class. On AVX2, while scanning, word i >= 1
+// holds the elements whose key reaches threshold i, word 0 those that exist.
 
 inline __m256i load256(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 
@@ -72,6 +72,17 @@ class StripIndexer {
       // "Reaches t" is "is above t - 1"; an unused threshold is one that no key is above.
       limits_[i] = i + 1 < split.num_classes ? uint8_t(split.thresholds[i] - 1) : 255;
     }
+#if HWY_TARGET == HWY_AVX3_DL
+    for (int part = 0; part < 4; ++part) {
+      const __m512i k = _mm512_add_epi8(load512(&kCountUp), _mm512_set1_epi8(char(64 * part)));
+      __m512i bit = _mm512_set1_epi8(1);
+      for (const uint8_t limit : limits_) {
+        const __m512i last = _mm512_set1_epi8(char(limit));
+        bit = _mm512_mask_add_epi8(bit, _mm512_cmpgt_epu8_mask(k, last), bit, bit);
+      }
+      bit_of_key_[part] = bit;
+    }
+#endif
   }
 
   // Goes on with a segment.
@@ -81,8 +92,8 @@ class StripIndexer {
   template <class T>
   inline void add(const T* p, size_t strip, uint64_t exists = ~uint64_t{0}) {
     uint64_t* row = reinterpret_cast<uint64_t*>(out_->scratch) + strip * 8;
-    row[0] = exists;
 #if HWY_TARGET == HWY_AVX2
+    row[0] = exists;
     // AVX2 compares signed bytes only: keys and limits are moved by 128.
     __m256i low, high;
     keys(p, &low, &high);
@@ -95,11 +106,24 @@ class StripIndexer {
                                 uint32_t(_mm256_movemask_epi8(_mm256_cmpgt_epi8(high, limit)))};
       std::memcpy(row + i + 1, bits, 8);
     }
-#else
+#elif HWY_TARGET == HWY_AVX3
     const __m512i k = keys(p);
+    __mmask64 reached = exists;
     for (int i = 0; i < 7; ++i) {
-      row[i + 1] = _mm512_cmpgt_epu8_mask(k, _mm512_set1_epi8(char(limits_[i])));
+      const __mmask64 next = _mm512_cmpgt_epu8_mask(k, _mm512_set1_epi8(char(limits_[i])));
+      row[i] = reached & ~next;
+      reached = next;
     }
+    row[7] = reached;
+#else
+    // A byte for each element, with the bit of its class. Transposing blocks of 8 x 8 bits turns
+    // their elements around; then each class has its eight bytes brought together.
+    const __m512i k = keys(p);
+    const __m512i bits = _mm512_mask_blend_epi8(
+        _mm512_movepi8_mask(k), _mm512_permutex2var_epi8(bit_of_key_[0], k, bit_of_key_[1]),
+        _mm512_permutex2var_epi8(bit_of_key_[2], k, bit_of_key_[3]));
+    const __m512i masks = _mm512_permutexvar_epi8(load512(&kEveryEighth), transposed(bits));
+    _mm512_store_si512(row, _mm512_and_si512(masks, _mm512_set1_epi64(int64_t(exists))));
 #endif
   }
 
@@ -113,7 +137,7 @@ class StripIndexer {
       __m128i before[8];
       for (int i = 0; i < 8; ++i, row += 8) {
         before[i] = totals;
-        totals = _mm_add_epi16(totals, split_row(row));
+        totals = _mm_add_epi16(totals, count_row(row));
       }
       store_columns(before, strip);
     }
@@ -127,8 +151,7 @@ class StripIndexer {
 #if HWY_TARGET == HWY_AVX2
   void finish_for_rank(size_t num_strips) { finish(num_strips); }
 #else
-  // Ranks are looked up one by one, so the masks may stay as they are and counts need not be turned
-  // into columns: four strips' counts of "reaches threshold i" share a word.
+  // Ranks are looked up one by one: no columns; the counts of four strips share a word.
   void finish_for_rank(size_t num_strips) {
     uint64_t* row = reinterpret_cast<uint64_t*>(out_->scratch);
     const size_t rounded = (num_strips + 3) / 4 * 4;
@@ -145,9 +168,7 @@ class StripIndexer {
       const __m512i high = _mm512_or_si512(third, _mm512_slli_epi64(fourth, 16));
       _mm512_storeu_si512(before, _mm512_or_si512(low, _mm512_slli_epi64(high, 32)));
     }
-    const __m512i above = _mm512_maskz_alignr_epi64(0x7f, totals, totals, 1);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out_->total),
-                     _mm512_cvtepi64_epi16(_mm512_sub_epi64(totals, above)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out_->total), _mm512_cvtepi64_epi16(totals));
   }
 #endif
 
@@ -175,10 +196,11 @@ class StripIndexer {
   template <class T>
   inline __m512i keys(const T* p) const {
     if constexpr (sizeof(T) == 2) {
-      const __m512i a = _mm512_srl_epi16(load512(p), shift_);
-      const __m512i b = _mm512_srl_epi16(load512(p + 32), shift_);
+      const __m512i shift = _mm512_set1_epi16(split_.key_shift);  // cheaper than by one number
+      const __m512i a = _mm512_srlv_epi16(load512(p), shift);
+      const __m512i b = _mm512_srlv_epi16(load512(p + 32), shift);
 #if HWY_TARGET == HWY_AVX3_DL
-      const __m512i all = _mm512_permutex2var_epi8(a, load512(kEvenBytes), b);
+      const __m512i all = _mm512_permutex2var_epi8(a, load512(&kEvenTurned), b);
 #else
       const __m512i all = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
                                              _mm512_cvtepi16_epi8(b), 1);
@@ -187,12 +209,16 @@ class StripIndexer {
     } else {
       alignas(64) uint8_t out[64];
       extract_keys(p, split_, out);
+#if HWY_TARGET == HWY_AVX3_DL
+      return _mm512_permutexvar_epi8(load512(&kTurned), load512(out));
+#else
       return load512(out);
+#endif
     }
   }
 #endif
-  // Turns "reaches threshold i" into one mask per class, in place; returns the eight counts.
-  static inline __m128i split_row(uint64_t* row) {
+  // The eight counts of a strip. On AVX2, turns "reaches threshold i" into masks first, in place.
+  static inline __m128i count_row(uint64_t* row) {
 #if HWY_TARGET == HWY_AVX2
     const __m256i low = load256(row), high = load256(row + 4);
     const __m256i next_high = _mm256_permute4x64_epi64(high, 0x39);  // 1 2 3 0
@@ -209,14 +235,19 @@ class StripIndexer {
     const __m256i quads = _mm256_packus_epi32(pairs, pairs);
     return _mm_unpacklo_epi32(_mm256_castsi256_si128(quads), _mm256_extracti128_si256(quads, 1));
 #else
-    const __m512i reached = load512(row);
-    const __m512i above = _mm512_maskz_alignr_epi64(0x7f, reached, reached, 1);
-    const __m512i classes = _mm512_andnot_si512(above, reached);
-    _mm512_storeu_si512(row, classes);
-    return _mm512_cvtepi64_epi16(popcount(classes));
+    return _mm512_cvtepi64_epi16(popcount(load512(row)));
 #endif
   }
 #if HWY_TARGET == HWY_AVX3_DL
+  // Of each eight bytes: byte j gets their bits number j, the last byte's as the lowest. In
+  // assembler: this target of Highway does not name the instruction (simd_kernels() checks for it).
+  static inline __m512i transposed(__m512i bytes) {
+    __m512i out;
+    asm("vgf2p8affineqb $0, %2, %1, %0"
+        : "=v"(out)
+        : "v"(_mm512_set1_epi64(int64_t(0x8040201008040201))), "v"(bytes));
+    return out;
+  }
   static inline __m512i popcount(__m512i x) { return _mm512_popcnt_epi64(x); }
 #elif HWY_TARGET == HWY_AVX3
   static inline __m512i popcount(__m512i x) {
@@ -253,18 +284,13 @@ class StripIndexer {
     }
   }
 
-#if HWY_TARGET == HWY_AVX3_DL
-  alignas(64) static constexpr uint8_t kEvenBytes[64] = {
-      0,  2,  4,   6,   8,   10,  12,  14,  16,  18,  20,  22,  24,  26,  28,  30,
-      32, 34, 36,  38,  40,  42,  44,  46,  48,  50,  52,  54,  56,  58,  60,  62,
-      64, 66, 68,  70,  72,  74,  76,  78,  80,  82,  84,  86,  88,  90,  92,  94,
-      96, 98, 100, 102, 104, 106, 108, 110, 112, 114, 116, 118, 120, 122, 124, 126};
-#endif
-
   const ClassSplit split_;
   SegmentIndex* out_ = nullptr;
   const __m128i shift_;
   uint8_t limits_[7];
+#if HWY_TARGET == HWY_AVX3_DL
+  __m512i bit_of_key_[4];
+#endif
 };
 using RankIndexer = StripIndexer;
 
@@ -291,23 +317,19 @@ inline uint16_t rank_of(const SegmentIndex& index, const ClassSplit& split, uint
                   count_below(ClassMasks(index, split, class_id)(strip), bit));
 }
 #else
-// From what finish_for_rank() left: elements that reach threshold c, less those that reach the
-// next.
+// From what finish_for_rank() left.
 inline void counts_before_strip(const SegmentIndex& index, size_t strip, uint16_t* counts) {
-  const uint16_t* before = &index.before[0][0] + strip / 4 * 32 + strip % 4;
-  for (size_t c = 0; c + 1 < kMaxClasses; ++c) {
-    counts[c] = uint16_t(before[c * 4] - before[(c + 1) * 4]);
-  }
-  counts[kMaxClasses - 1] = before[(kMaxClasses - 1) * 4];
+  static_assert(kMaxClasses == 8);
+  const __m512i before = _mm512_load_si512(&index.before[0][0] + strip / 4 * 32);
+  const __m128i lane = _mm_cvtsi64_si128(int64_t(strip % 4 * 16));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(counts),
+                   _mm512_cvtepi64_epi16(_mm512_srl_epi64(before, lane)));
 }
-inline uint16_t rank_of(const SegmentIndex& index, const ClassSplit&, uint8_t class_id,
+inline uint16_t rank_of(const SegmentIndex& index, const ClassSplit& split, uint8_t class_id,
                         size_t strip, uint32_t bit) {
-  const uint64_t* row = reinterpret_cast<const uint64_t*>(index.scratch) + strip * 8;
   const uint16_t* before = &index.before[0][0] + strip / 4 * 32 + strip % 4;
-  const uint64_t not_last = class_id < kMaxClasses - 1 ? ~uint64_t{0} : 0;
-  const size_t next = (class_id + 1) % kMaxClasses;
-  const uint64_t mask = row[class_id] & ~(row[next] & not_last);
-  return uint16_t(before[class_id * 4] - (before[next * 4] & not_last) + count_below(mask, bit));
+  return uint16_t(before[class_id * 4] +
+                  count_below(ClassMasks(index, split, class_id)(strip), bit));
 }
 #endif
 

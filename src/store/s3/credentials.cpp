@@ -123,7 +123,7 @@ std::string environment_variable(const char* name) {
 Status check_header_text(std::string_view what, std::string_view text) {
   for (const char c : text) {
     if (c > ' ' && c <= '~') continue;
-    return invalid_argument(std::string(what) + " holds a character that no key has");
+    return invalid_argument(std::string(what) + " holds a character that a key may not contain");
   }
   return {};
 }
@@ -156,7 +156,7 @@ Result<int64_t> parse_expiry(std::string_view text) {
 Result<Keys> parse_json_keys(std::string_view where, std::string_view json) {
   const std::string begin(where);
   const nlohmann::json answer = parse_json(json);
-  if (!answer.is_object()) return corruption(begin + ": what it said is not a JSON object");
+  if (!answer.is_object()) return corruption(begin + ": its output is not a JSON object");
   const auto text = [&](const char* name) -> std::string {
     const auto found = answer.find(name);
     return found != answer.end() && found->is_string() ? found->get<std::string>() : "";

@@ -152,7 +152,8 @@ Result<std::string> authorization_token() {
   // "Basic abc" is one too: blanks are fine inside.
   const bool plain =
       std::all_of(token.begin(), token.end(), [](char c) { return c >= ' ' && c <= '~'; });
-  if (!plain) return invalid_argument(std::string(from) + " holds a character that no token has");
+  if (!plain)
+    return invalid_argument(std::string(from) + " holds a character that a token may not contain");
   return token;
 }
 

@@ -113,7 +113,7 @@ Result<Keys> keys_of_role(const Asking& asking, const std::string& where, const 
   const Role role{setting(settings, "role_arn"), setting(settings, "role_session_name"),
                   setting(settings, "external_id")};
   if (!setting(settings, "mfa_serial").empty()) {
-    return unsupported(where + ": a role that asks for a code (mfa_serial) needs a person; use " +
+    return unsupported(where + ": a role with mfa_serial needs an interactive login; use " +
                        "credential_process");
   }
   const std::string token_file = setting(settings, "web_identity_token_file");
@@ -146,7 +146,8 @@ Result<Settings> settings_of(const std::string& profile) {
 
 Result<Keys> keys_of_profile(const Asking& asking, const std::string& profile, int depth) {
   const std::string where = quoted(profile);
-  if (depth > kMaxSources) return invalid_argument(where + ": its source_profile goes in circles");
+  if (depth > kMaxSources)
+    return invalid_argument(where + ": its source_profile refers back to itself");
   Result<Settings> settings = settings_of(profile);
   if (!settings.ok()) return std::move(settings).status().at(where);
   // A role may take the keys beside it as its source.
@@ -159,7 +160,7 @@ Result<Keys> keys_of_profile(const Asking& asking, const std::string& profile, i
   const std::string process = setting(*settings, "credential_process");
   if (!process.empty()) return run_process(where, process);
   if (!setting(*settings, "sso_session").empty() || !setting(*settings, "sso_start_url").empty()) {
-    return unsupported(where + " is one of SSO: name another profile in AWS_PROFILE that has " +
+    return unsupported(where + " is an SSO profile: name another one in AWS_PROFILE that has " +
                        "`credential_process = aws configure export-credentials --profile " +
                        profile + " --format process`");
   }

@@ -1,43 +1,17 @@
 #include "store/s3_store.h"
 
-#include <charconv>
-#include <cstring>
 #include <optional>
 
 #include "base/bytes.h"
-#include "store/metered_store.h"
 #include "store/s3/bucket.h"
 #include "store/s3/client.h"
-#include "store/s3/pieces.h"
+#include "store/s3/upload.h"
 
 namespace deltawire {
 namespace s3 {
 namespace {
 
 constexpr char kSha256Header[] = "x-amz-meta-deltawire-sha256";
-
-// Fills a span, for read().
-class SpanSink final : public Sink {
- public:
-  explicit SpanSink(std::span<uint8_t> out) : out_(out) {}
-  Status write(uint64_t offset, std::span<const uint8_t> bytes) override {
-    std::memcpy(out_.data() + offset, bytes.data(), bytes.size());
-    return {};
-  }
-
- private:
-  const std::span<uint8_t> out_;
-};
-
-Result<uint64_t> content_length(const HttpAnswer& answer) {
-  const std::string_view text = answer.header("content-length");
-  uint64_t size = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) {
-    return corruption("an answer without its size");
-  }
-  return size;
-}
 
 class S3Store final : public Store {
  public:
@@ -47,7 +21,6 @@ class S3Store final : public Store {
         connections_(options.connections),
         piece_bytes_(options.multipart_bytes),
         retries_(options.retries),
-        metrics_(options.metrics),
         slots_(options.connections) {}
 
   std::string url() const override {
@@ -75,7 +48,7 @@ class S3Store final : public Store {
     const Pieces pieces =
         Pieces::cut(body.size(), connections_, kMinUploadPiece, piece_bytes_, kMaxUploadPieces);
     return at(name, upload_in_pieces(client_.get(), &slots_, key(name), body, pieces, connections_,
-                                     piece_retries(StoreOperation::kPut)));
+                                     PieceRetries::at_most(retries_)));
   }
 
   Status put_if_absent(std::string_view name, const Body& body) override {
@@ -110,13 +83,13 @@ class S3Store final : public Store {
     }
     if (out.empty()) return at(name, reaches(name, offset));
     SpanSink sink(out);
-    return at(name, fetch(name, offset, out.size(), kAnySize, StoreOperation::kRead, &sink));
+    return at(name, fetch(name, offset, out.size(), kAnySize, &sink));
   }
 
   Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override {
     DW_RETURN_IF_ERROR(check_object_name(name));
     if (size_bytes > 0) {
-      return at(name, fetch(name, 0, size_bytes, size_bytes, StoreOperation::kDownload, sink));
+      return at(name, fetch(name, 0, size_bytes, size_bytes, sink));
     }
     Result<ObjectInfo> info = head(name);  // an empty object has no range to ask for
     if (!info.ok()) return at(name, std::move(info).status());
@@ -207,20 +180,10 @@ class S3Store final : public Store {
 
   Result<std::string> get_whole(std::string_view name, uint64_t max_bytes) {
     std::string text;
-    const auto over = [&](uint64_t size) {
-      return corruption(std::to_string(size) + " bytes is over the limit of " +
-                        std::to_string(max_bytes));
-    };
     Request request;
     request.key = key(name);
     request.moved_bytes = std::min(max_bytes, piece_bytes_);
-    request.on_bytes = [&](const HttpAnswer& head, std::span<const uint8_t> bytes) -> Status {
-      const Result<uint64_t> size = content_length(head);
-      if (size.ok() && *size > max_bytes) return over(*size);
-      if (bytes.size() > max_bytes - text.size()) return over(text.size() + bytes.size());
-      text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-      return {};
-    };
+    request.on_bytes = take_text(max_bytes, &text);
     DW_ASSIGN_OR_RETURN(const HttpAnswer answer, client_->send_ok(request));
     const std::string_view expected = answer.header(kSha256Header);
     if (!expected.empty()) {
@@ -242,18 +205,25 @@ class S3Store final : public Store {
                       std::to_string(offset));
   }
 
-  PieceRetries piece_retries(StoreOperation operation) const {
-    PieceRetries retries = PieceRetries::at_most(retries_);
-    if (metrics_) retries.before_retry = [this, operation] { metrics_->add_retry(operation); };
-    return retries;
-  }
-
   Status fetch(std::string_view name, uint64_t offset, uint64_t size, uint64_t object_size,
-               StoreOperation operation, Sink* sink) {
+               Sink* sink) {
     const Pieces pieces =
         Pieces::cut(size, connections_, kMinDownloadPiece, piece_bytes_, ~uint64_t{0});
-    return download_in_pieces(client_.get(), &slots_, key(name), offset, pieces, object_size,
-                              connections_, piece_retries(operation), sink);
+    RangeSource source;
+    source.send = [&](RangeSource::Headers headers, uint64_t length, RangeSource::OnBytes on_bytes,
+                      const std::atomic<bool>* cancelled) {
+      Request request;
+      request.key = key(name);
+      request.headers = std::move(headers);
+      request.moved_bytes = length;
+      request.cancelled = cancelled;
+      request.on_bytes = std::move(on_bytes);
+      return client_->send(request);
+    };
+    source.failure = [this](const HttpAnswer& answer) { return client_->failure(answer); };
+    source.quotes_etag = false;
+    return download_in_pieces(source, &slots_, offset, pieces, object_size, connections_,
+                              PieceRetries::at_most(retries_), sink);
   }
 
   const std::unique_ptr<Client> client_;
@@ -261,7 +231,6 @@ class S3Store final : public Store {
   const unsigned connections_;
   const uint64_t piece_bytes_;
   const unsigned retries_;
-  const std::shared_ptr<StoreMetrics> metrics_;
   Slots slots_;
   std::mutex capabilities_mutex_;
   std::optional<Capabilities> capabilities_;

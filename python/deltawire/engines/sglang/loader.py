@@ -64,7 +64,7 @@ def member_of(model: torch.nn.Module) -> Member:
     """Of this process, which has one model that is served; made the first time."""
     global _member, _places
     if _member is not None and _member.model is not model:
-        raise Unsupported("a draft model is not updated; it goes on with the weights it has")
+        raise Unsupported("a draft model is not updated; it keeps its weights")
     if _member is None:
         settings = Settings.from_environment()
         if settings is None:
@@ -85,8 +85,8 @@ def _load(model: torch.nn.Module, named_tensors: Any) -> dict[str, Any]:
     member = member_of(model)
     if _places_of(model) != _places:
         raise Unsupported(
-            "SGLang has unpacked this model's weights for the update, so that they are not where they are served "
-            "from; let the server follow by itself (DELTAWIRE_FOLLOW=1) or reload from disk"
+            "SGLang has moved this model's weights for the update, so they cannot be patched in place; let the server follow "
+            "by itself (DELTAWIRE_FOLLOW=1) or reload from disk"
         )
     wanted = [int(tensor.reshape(-1)[0]) for name, tensor in named_tensors or [] if name == VERSION]
     before = member.served

@@ -64,8 +64,7 @@ def _call(scheduler: Any, call: str, options: dict[str, Any]) -> dict[str, Any]:
     """Nothing is raised: it would end the server."""
     try:
         member = loader.member_of(scheduler.tp_worker.model_runner.model)
-        is_write = call in ("update", "revert") or (call == "attach" and member.settings.shards)  # of the first version
-        if not is_write:
+        if call not in ("update", "revert"):
             return member.call(call, **options)
         began = time.perf_counter()
         with _stopped(scheduler, member):
@@ -100,7 +99,7 @@ def _stopped(scheduler: Any, member: Member) -> Iterator[None]:
                 scheduler.pause_generation(PauseGenerationReqInput(mode="retract"))
                 retracted = True
             if not keep and not scheduler.flush_cache(empty_cache=False):
-                log.warning("deltawire: cached prefixes of %s are still there", before)
+                log.warning("deltawire: cached prefixes of %s remain", before)
     finally:
         if retracted and not was_paused:
             scheduler.continue_generation(ContinueGenerationReqInput(torch_empty_cache=False))

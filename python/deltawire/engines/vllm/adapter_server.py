@@ -46,7 +46,7 @@ class VllmAdapters:
         models = self._models
         known = models.lora_requests.get(name)
         if models.is_base_model(name) or (known is not None and not known.lora_name.startswith(f"{name}@")):
-            raise InvalidArgument(f"the server has a model {name} of its own: give the adapter another name")
+            raise InvalidArgument(f"the server already has a model {name}: give the adapter another name")
         models.lora_requests[name] = handle
         _list_by_name(models)
 
@@ -75,7 +75,7 @@ class VllmAdapters:
         async def add_request_async(request: Any) -> None:
             wanted = request.lora_request
             if wanted is not None and wanted.lora_int_id in self._gone:
-                raise ValueError(f"{wanted.lora_name} was replaced while the request was read: ask again")
+                raise ValueError(f"{wanted.lora_name} was replaced while the request was read: repeat the request")
             await add(request)
 
         core.add_request_async = add_request_async

@@ -1,4 +1,4 @@
-"""In vLLM's engine core: its outputs and its prefix cache know which version computed them, whoever asked for an update."""
+"""In vLLM's engine core: labels outputs and prefix cache with the version that computed them, after any update."""
 
 from __future__ import annotations
 

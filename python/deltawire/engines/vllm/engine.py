@@ -88,6 +88,16 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
             self._member.close()
             self._member = None
 
+    def sleep(self, level: int) -> None:
+        """Before weights leave the GPU: level 1 keeps them in host memory, level 2 nowhere."""
+        if self._member is not None:
+            self._member.sleep(loses_weights=level > 1)
+
+    def wake(self) -> None:
+        """Weights have memory again."""
+        if self._member is not None:
+            self._member.wake()
+
     # ---- what the server's half calls
 
     def call(self, call: str, **options: Any) -> Any:
@@ -99,12 +109,12 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
     def _init(self, values: dict[str, Any]) -> None:
         settings = Settings.of({"follow": False} | values)
         if settings.adapter:
-            raise InvalidArgument("deltawire: `adapter` is said when the server is started: --additional-config")
+            raise InvalidArgument("deltawire: set `adapter` when the server is started: --additional-config")
         if self._member is None:
             allowed_by(self.vllm_config).check(settings)
             self._begin(settings)
         known = self._the_member.settings
-        if (settings.source, settings.local) != (known.source, known.local):
+        if (settings.source, settings.store, settings.local) != (known.source, known.store, known.local):
             raise InvalidArgument(f"deltawire: this server follows {known.source} in {known.local} already")
         self._the_member.begin(settings.timeout)
 

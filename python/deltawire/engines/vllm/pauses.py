@@ -1,4 +1,4 @@
-"""Who has paused an engine: it goes on when nobody has any more."""
+"""Counts who has paused an engine: it resumes after the last of them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Pauses:
         self._is_owed = False  # a resume of ours that failed
         self._others = False  # somebody else has paused the engine, or put it to sleep, as far as it was seen while ours last
         self._said: bool | None = None  # the same, since ours began
+        self._runs = False  # nobody has paused it since we resumed it
         self._resume = client.resume_generation
         self._watch("pause_generation", pauses=True)
         self._watch("sleep", pauses=True)
@@ -29,9 +30,10 @@ class Pauses:
         return found
 
     async def begin(self, keep_cache: bool) -> None:
-        """Requests wait. Without their caches they are computed anew, by the new version."""
+        """Pause requests. Without their caches they are recomputed by the new version."""
         self._num_ours += 1
-        if self._num_ours == 1 and not self._is_owed:
+        # The engine answers between two steps: it is asked only where nobody has seen it run.
+        if self._num_ours == 1 and not self._is_owed and not self._runs:
             self._said = None
             try:
                 is_paused = await self._client.is_paused()
@@ -42,12 +44,12 @@ class Pauses:
         await self._client.engine_core.pause_scheduler_async(mode="keep", clear_cache=not keep_cache)
 
     async def end(self) -> None:
-        """Requests go on, unless somebody else has paused the engine. May be called again where it fails."""
+        """Resume requests, unless another caller has paused the engine. May be called again after a failure."""
         self._num_ours = max(0, self._num_ours - 1)
         if self._num_ours == 0 and not self._others:
             self._is_owed = True
             await self._resume()
-            self._is_owed = False
+            self._is_owed, self._runs = False, True
 
     def _watch(self, name: str, *, pauses: bool) -> None:
         known = getattr(self._client, name, None)
@@ -56,6 +58,7 @@ class Pauses:
 
         async def watched(*args: Any, **options: Any) -> Any:
             self._others = self._said = pauses
+            self._runs = False
             return await known(*args, **options)
 
         setattr(self._client, name, watched)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from deltawire.engines import versions
 from deltawire.engines.settings import Allowed, Settings
 
 
@@ -26,17 +27,37 @@ def _values(vllm_config: Any) -> dict[str, Any]:
 
 BACKEND = "deltawire"
 
+# Internals of vLLM that are replaced or wrapped here and in `core`, for which it has no hook that works without flags.
+_HOOKS = (
+    "vllm.distributed.weight_transfer.factory.WeightTransferTrainerFactory",
+    "vllm.v1.worker.worker_base.WorkerBase",
+    "vllm.v1.worker.gpu_worker.Worker.load_model",
+    "vllm.v1.worker.gpu_worker.Worker.sleep",
+    "vllm.v1.worker.gpu_worker.Worker.wake_up",
+    "vllm.plugins.load_endpoint_plugins",
+)
+_CORE_HOOKS = tuple(
+    f"vllm.v1.engine.core.EngineCore.{name}"
+    for name in ("collective_rpc", "set_weight_version", "preprocess_add_request", "add_request")
+)
+
 
 def register() -> None:
-    """Make the backend `deltawire` known; called any number of times."""
+    """Make the backend `deltawire` known; called any number of times. A vLLM that lacks something of it stays as it is."""
+    from vllm.version import __version__
+
+    is_core = "vllm.v1.engine.core" in sys.modules
+    if not versions.is_usable("vllm", __version__, _HOOKS + (_CORE_HOOKS if is_core else ())):
+        return
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory, WeightTransferTrainerFactory
 
     _register(WeightTransferEngineFactory, "deltawire.engines.vllm.engine", "DeltawireEngine")
     _register(WeightTransferTrainerFactory, "deltawire.engines.vllm.trainer", "DeltawireTrainer")
     _give_workers_a_call()
     _show_the_draft()
+    _tell_of_sleep()
     _add_routes()
-    if "vllm.v1.engine.core" in sys.modules:
+    if is_core:
         from deltawire.engines.vllm import core
 
         core.install()
@@ -85,12 +106,35 @@ def _show_the_draft() -> None:
     Worker.load_model = load_model
 
 
+def _tell_of_sleep() -> None:
+    """Weights are staged and proven while the engine serves: nothing may read them while they have no memory."""
+    from vllm.v1.worker.gpu_worker import Worker
+
+    sleep, wake_up = Worker.sleep, Worker.wake_up
+    if getattr(sleep, "has_deltawire", False):
+        return
+
+    def told_sleep(self: Any, level: int = 1, *args: Any, **options: Any) -> Any:
+        if hasattr(self.weight_transfer_engine, "wake"):
+            self.weight_transfer_engine.sleep(level)
+        return sleep(self, level, *args, **options)
+
+    def told_wake_up(self: Any, tags: list[str] | None = None, *args: Any, **options: Any) -> Any:
+        result = wake_up(self, tags, *args, **options)
+        if hasattr(self.weight_transfer_engine, "wake") and (tags is None or "weights" in tags):
+            self.weight_transfer_engine.wake()
+        return result
+
+    told_sleep.has_deltawire = True  # type: ignore[attr-defined]
+    Worker.sleep, Worker.wake_up = told_sleep, told_wake_up
+
+
 def _add_routes() -> None:
     """Routes of endpoint plugins are added for those that VLLM_PLUGINS names; this backend is asked for by its own flag."""
     import vllm.plugins as plugins
 
-    known = getattr(plugins, "load_endpoint_plugins", None)
-    if known is None or getattr(known, "has_deltawire", False):
+    known = plugins.load_endpoint_plugins
+    if getattr(known, "has_deltawire", False):
         return
 
     def load_endpoint_plugins(*args: Any, **options: Any) -> list[Any]:

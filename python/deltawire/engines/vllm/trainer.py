@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -9,26 +10,23 @@ from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeight
 
 from deltawire._internal.identity import Identity
 from deltawire._internal.publisher import Publisher
-from deltawire.engines.transport import serve
+from deltawire._internal.stores import Server, serve
 from deltawire.errors import InvalidArgument
-from deltawire.ship import Shipper
 
 
 @dataclass
 class DeltawireTrainerInit(TrainerInitInfo):
     """Where the chain is, and where the engine's host keeps its copy of the checkpoint.
 
-    With another `transport` than "store" versions go straight to the engines' hosts, which join at `master_address`. `store` is
-    the trainer's own then; empty: its memory.
+    With `serve` ("HOST:PORT", port 0: any) the trainer serves the chain itself, and engines read it there. `store` is the
+    trainer's own then; empty: its memory. Elsewhere than on loopback that needs a `secret`.
     """
 
     backend: ClassVar[str] = "deltawire"
 
     store: str
     local: str
-    transport: str = "store"
-    master_address: str = "127.0.0.1"
-    master_port: int = 0  # any
+    serve: str = ""
     secret: str = field(default="", repr=False)
     trust: str | None = None
     verify: str = "all"
@@ -45,15 +43,11 @@ class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
         super().__init__(client=client, source=source, is_sender=init_info.is_sender)
         self._info = init_info
         self._publisher: Publisher | None = None
-        self._shipper: Shipper | None = None
-        if self.is_sender and init_info.transport != "store":
-            self._shipper = serve(
-                init_info.transport,
-                init_info.store,
-                address=init_info.master_address,
-                port=init_info.master_port,
-                secret=init_info.secret,
-            )
+        self._server: Server | None = None
+        self._store = init_info.store
+        if self.is_sender and init_info.serve:
+            self._store = self._store or f"memory:{uuid.uuid4().hex}"
+            self._server = serve(self._store, init_info.serve, token=init_info.secret)
 
     @classmethod
     def trainer_init(cls, init_info: DeltawireTrainerInit, *, client: Any, source: Any = None) -> Self:
@@ -77,30 +71,23 @@ class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
         self.client.finish_weight_update(str(version.version))
 
     def shutdown(self) -> None:
-        """Let go of the snapshot, and of those who joined."""
-        publisher, self._publisher = self._publisher, None  # who holds its store holds the port
-        shipper, self._shipper = self._shipper, None
+        """Let go of the snapshot, and serve no more."""
+        publisher, self._publisher = self._publisher, None
         if publisher is not None:
             publisher.close()
-        if shipper is not None:
-            shipper.close()
+        if self._server is not None:
+            self._server.close()
 
     def _source(self) -> dict[str, Any]:
         """Where the server finds versions."""
-        if self._shipper is None:
-            return {"store": self._info.store}
-        address, _, port = self._shipper.address.rpartition(":")
-        return {
-            "transport": self._info.transport,
-            "master_address": address,
-            "master_port": int(port),
-            "secret": self._info.secret,
-        }
+        if self._server is None:
+            return {"store": self._store}
+        return {"store": self._server.url, "secret": self._info.secret}
 
     def _publish(self) -> Identity | None:
         weights = {name: tensor.detach() for name, tensor in self.source}  # a collective, where there are shards
         if not self.is_sender:
             return None
         if self._publisher is None:
-            self._publisher = Publisher(self._shipper.store if self._shipper else self._info.store, **self._info.publisher)
+            self._publisher = Publisher(self._store, **self._info.publisher)
         return self._publisher.publish(weights).identity

@@ -1,0 +1,233 @@
+"""Objects read straight out of the memory of a server, by NIXL: one-sided reads over RDMA, shared memory or TCP.
+
+The trainer serves with `deltawire.serve(store, address, nixl_bytes=...)`. `NixlStore` is an `http://` store whose parts and whole
+versions come that way; news, manifests and whatever NIXL cannot bring come over HTTP (docs/transports.md).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import mmap
+import os
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deltawire import _core
+from deltawire._internal.steps import Closing
+from deltawire._internal.stores import _BuiltinStore, open_store, store_handle
+from deltawire.errors import Corruption, InvalidArgument, NotFound, Unavailable, missing_extra
+
+log = logging.getLogger("deltawire")
+
+PREFIX = "nixl/"  # "nixl/NAME" of a server says where the object NAME lies
+_PLACE_BYTES = 1 << 20  # of that, at most
+_IMMUTABLE = ("parts/", "full/", "schemas/", "files/")
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_LEAST_BYTES = 64 << 10  # smaller objects cost less over HTTP
+_PIECE_BYTES, _PIECES = 16 << 20, 4  # of a reader's memory
+_POLL_MICROSECONDS = 10_000  # where no event tells NIXL's thread that there is work
+_READ_SECONDS = 10.0  # for a piece
+_PAUSE_SECONDS = 30.0  # over HTTP, after a read failed
+_MOST_SEEN = 10_000
+
+
+class _Memory(Closing):
+    """Memory of this process that is registered with a NIXL agent of its own. The agent may be used by several threads.
+
+    UCX asks nobody for a token. It listens on all networks, or those of UCX_NET_DEVICES; on loopback where all `urls` are there.
+    """
+
+    def __init__(self, size_bytes: int, urls: str) -> None:
+        try:
+            from nixl._api import nixl_agent, nixl_agent_config
+            from nixl._bindings import NIXL_THREAD_SYNC_STRICT, nixlAgent, nixlAgentConfig
+        except ImportError as error:
+            raise missing_extra(error, "nixl") from error
+        if "NIXL_LOG_LEVEL" not in os.environ:  # it tells stdout of every agent
+            logging.getLogger("nixl").setLevel(logging.WARNING)
+        name, config = uuid.uuid4().hex, nixlAgentConfig()
+        config.useProgThread, config.pthrDelay, config.syncMode = True, _POLL_MICROSECONDS, NIXL_THREAD_SYNC_STRICT
+        self.agent: Any = nixl_agent(name, nixl_agent_config(backends=[], enable_prog_thread=False))
+        self.agent.agent = nixlAgent(name, config)  # that of `nixl_agent` polls without a pause, on a core of its own
+        is_local = all(urlsplit(url).hostname in _LOOPBACK for url in urls.split(","))
+        self.agent.create_backend("UCX", {"engine_config": "NET_DEVICES=lo"} if is_local else {})
+        self.bytes = np.frombuffer(mmap.mmap(-1, size_bytes), np.uint8)
+        self._registered: Any = self.agent.register_memory([(*self.at(0, size_bytes), "")], "DRAM")
+
+    def at(self, offset: int, size_bytes: int) -> tuple[int, int, int]:
+        """Some of it, as NIXL names memory of the host."""
+        return self.bytes.ctypes.data + offset, size_bytes, 0
+
+    def close(self) -> None:
+        """Nobody reads or writes it any more."""
+        if self._registered is not None:
+            self.agent.deregister_memory(self._registered)
+            self.agent = self._registered = None
+
+
+class Arena(_Memory):
+    """What a server shows to readers: copies of the objects that were asked for, in a ring, the oldest overwritten first.
+
+    Copies, because whoever may read memory one-sided can also write it: the chain itself stays out of reach.
+    """
+
+    def __init__(self, size_bytes: int, address: str) -> None:
+        super().__init__(size_bytes, f"//{address}")
+        self._next, self._lock = 0, threading.Lock()
+        self._held: dict[str, range] = {}
+        self._agent = base64.b64encode(self.agent.get_agent_metadata()).decode()
+
+    def where(self, store: _core.Store, name: str) -> str:
+        """What a reader needs to know of an object, as JSON. `NotFound`: it comes over HTTP alone."""
+        with self._lock:
+            if name not in self._held:
+                self._load(store, name)
+            held = self._held[name]
+        return json.dumps({"agent": self._agent, "address": self.at(held.start, 0)[0], "size": len(held)})
+
+    def _load(self, store: _core.Store, name: str) -> None:
+        size = store.stat(name)[1]
+        if not name.startswith(_IMMUTABLE) or size > self.bytes.size:
+            raise NotFound(f"{name}: cannot be read with NIXL: it may change, or is larger than nixl_bytes={self.bytes.size}")
+        begin = self._next if self._next + size <= self.bytes.size else 0
+        place = range(begin, begin + size)
+        for other in [other for other, held in self._held.items() if held.start < place.stop and place.start < held.stop]:
+            del self._held[other]
+        store.read_into(name, self.bytes[place.start : place.stop])
+        self._held[name], self._next = place, place.stop
+
+
+class _Reader(_Memory):
+    """Reads objects piece by piece into memory that is registered once."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(_PIECES * _PIECE_BYTES, url)
+        self._lock = threading.Lock()
+        self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._num_lost = 0  # pieces
+        for piece in range(_PIECES):
+            self._free.put(piece * _PIECE_BYTES)
+        self._peers: dict[str, str] = {}
+        self._seen: set[str] = set()
+        self._said: set[type[Exception]] = set()
+        self._paused_until, self._failed = 0.0, False
+        self.bytes_read = 0
+
+    def pieces(self, store: _core.Store, name: str, size_bytes: int) -> Iterator[NDArray[np.uint8]]:
+        """The object's bytes, in order. Ends early where NIXL cannot bring them.
+
+        Nobody has checked them: their taker does, by the object's hash. One whose bytes were overwritten while they were read is
+        asked for again, and then comes over HTTP.
+        """
+        if size_bytes < _LEAST_BYTES or self._num_lost == _PIECES or time.monotonic() < self._paused_until:
+            return
+        try:
+            place = json.loads(store.get_text(PREFIX + name, _PLACE_BYTES))
+            if place["size"] != size_bytes:
+                raise Corruption(f"{name}: expected {size_bytes} bytes, the server has {place['size']}")
+            self._note_read(name)
+            peer = self._peer(place["agent"])
+            for at in range(0, size_bytes, _PIECE_BYTES):
+                with self._piece(peer, place["address"] + at, min(_PIECE_BYTES, size_bytes - at)) as piece:
+                    yield piece
+            self._said &= {NotFound}
+        except (NotFound, Corruption) as error:  # of this object alone
+            self._say(error)
+        except Exception as error:  # NIXL's have no common class
+            self._say(error)
+            self._failed, self._paused_until = True, time.monotonic() + _PAUSE_SECONDS
+
+    def _say(self, error: Exception) -> None:
+        if type(error) not in self._said:
+            self._said.add(type(error))
+            log.warning("nixl: %s; using HTTP instead", str(error) or type(error).__name__)
+
+    def _note_read(self, name: str) -> None:
+        with self._lock:
+            if name in self._seen:
+                raise Corruption(f"{name}: read a second time: the first copy may have been overwritten")
+            if len(self._seen) == _MOST_SEEN:
+                self._seen.clear()
+            self._seen.add(name)
+
+    @contextmanager
+    def _piece(self, peer: str, address: int, size_bytes: int) -> Iterator[NDArray[np.uint8]]:
+        """Bytes of the peer, as long as they are used."""
+        try:
+            offset = self._free.get(timeout=_READ_SECONDS)
+        except queue.Empty:
+            raise Unavailable("all NIXL memory of this reader is in use") from None
+        try:
+            self._read(peer, address, offset, size_bytes)
+            yield self.bytes[offset : offset + size_bytes]
+        except TimeoutError:  # bytes may come yet: nobody may use this memory again
+            with self._lock:
+                self._num_lost += 1
+            raise
+        except BaseException:
+            self._free.put(offset)
+            raise
+        self._free.put(offset)
+
+    def _read(self, peer: str, address: int, offset: int, size_bytes: int) -> None:
+        here = self.agent.get_xfer_descs([self.at(offset, size_bytes)], "DRAM")
+        there = self.agent.get_xfer_descs([(address, size_bytes, 0)], "DRAM")
+        transfer = self.agent.initialize_xfer("READ", here, there, peer)
+        state, end = self.agent.transfer(transfer), time.monotonic() + _READ_SECONDS
+        while state == "PROC":
+            if time.monotonic() > end:
+                raise TimeoutError(f"{size_bytes} bytes did not arrive within {_READ_SECONDS:.0f} seconds")
+            time.sleep(1e-4)
+            state = self.agent.check_xfer_state(transfer)
+        self.agent.release_xfer_handle(transfer)
+        if state != "DONE":
+            raise Unavailable(f"a read ended with the state {state}")
+        with self._lock:
+            self.bytes_read += size_bytes
+
+    def _peer(self, agent: str) -> str:
+        """What NIXL calls the agent of a server."""
+        with self._lock:
+            if self._failed:  # what is left of old connections would fail again; nothing uses them after the pause
+                for old in self._peers.values():
+                    self.agent.remove_remote_agent(old)
+                self._peers, self._failed = {}, False
+            if agent not in self._peers:
+                self._peers[agent] = self.agent.add_remote_agent(base64.b64decode(agent))
+            return self._peers[agent]
+
+
+class NixlStore(_BuiltinStore):
+    """A chain at `http(s)://`, read directly from the server's memory. What NIXL cannot transfer comes over HTTP. Arguments as in
+    `open_store`.
+    """
+
+    def __init__(self, url: str, *, secret: str = "", secret_file: str = "", client_cert: str = "", ca_file: str = "") -> None:
+        if not url.startswith(("http://", "https://")):
+            raise InvalidArgument(f"{url}: NIXL is for chains that are served at http:// or https://")
+        handle = store_handle(open_store(url, secret=secret, secret_file=secret_file, client_cert=client_cert, ca_file=ca_file))
+        self._reader: _Reader | None = None
+        try:
+            self._reader = _Reader(url)
+            handle = _core.hook_store(handle, pieces=self._reader.pieces)
+        except ImportError:
+            raise
+        except Exception as error:
+            log.warning("nixl: cannot create an agent: %s; using HTTP instead", error)
+        super().__init__(handle)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read through NIXL."""
+        return self._reader.bytes_read if self._reader else 0

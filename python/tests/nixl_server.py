@@ -1,0 +1,34 @@
+"""A trainer of its own process: serves a store with NIXL, and runs each line that it is told."""
+
+import sys
+
+import numpy as np
+
+import deltawire as dw
+from deltawire._internal.stores import store_handle
+
+store, size_bytes = sys.argv[1], int(sys.argv[2])
+weights = {"w": np.random.default_rng(0).standard_normal((1024, 1024), np.float32)}
+
+
+def publish() -> int:
+    """A quarter of the weights changes; the other process does the same to its own."""
+    weights["w"][::4] += 1
+    return publisher.publish().number
+
+
+def reuse() -> None:
+    """An object that came later lies where those before it were."""
+    dw.open_store(store).put("parts/later", bytes(size_bytes))
+    arena.where(store_handle(store), "parts/later")
+
+
+if __name__ == "__main__":
+    publisher = dw.Publisher(store, weights)
+    publisher.publish()
+    with dw.serve(store, nixl_bytes=size_bytes) as server:
+        arena = server._arena
+        print(server.url, flush=True)
+        for line in sys.stdin:
+            exec(line)
+            print("done", flush=True)

@@ -1,0 +1,85 @@
+// An HTTP/1.1 server on cpp-httplib: a thread for each connection, TLS, and limits on connections,
+// sizes and times.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "deltawire/status.h"
+
+namespace deltawire {
+
+struct HttpCall {
+  std::string method, path, content_type, body;        // the path without what follows a '?'
+  std::map<std::string, std::string> parameters = {};  // what follows it, decoded
+  // "" when it is not there. `name` in any case. Only while the call is answered.
+  std::function<std::string(const char* name)> header = {};
+};
+
+struct HttpReply {
+  int status = 200;
+  std::string content_type = {}, body = {};
+  std::vector<std::pair<std::string, std::string>> headers = {};
+  // Instead of `body`: so many bytes, read as they are sent. A failure cuts the connection.
+  uint64_t stream_size = 0;
+  std::function<Status(uint64_t offset, std::span<uint8_t> out)> read_stream = {};
+  // Instead of both: what is sent next, which may take its time, until it says false. For as long
+  // as somebody reads it; keeps its connection.
+  std::function<bool(std::string* text)> next_text = {};
+};
+
+// PEM files.
+struct TlsFiles {
+  std::string certificate, key;
+  std::string client_ca;  // not empty: who has no certificate of this authority is cut
+};
+
+struct HttpSettings {
+  std::string name;  // for messages: "metrics"
+  // At the same time; further clients wait until one of these is served or cut. Connections that
+  // are kept, and ask for nothing, make way for them.
+  size_t max_connections = 32;
+  size_t max_body_bytes = 0;
+  // For a request to arrive, and without progress while its answer is sent. The handler keeps its
+  // own time.
+  std::chrono::seconds max_seconds{5};
+  // Between two requests of a connection; 0: it has one.
+  std::chrono::seconds keep_seconds{0};
+  std::optional<TlsFiles> tls = {};
+  // Asked before a body is read: none, or how the call is refused.
+  std::function<std::optional<HttpReply>(const HttpCall&)> check = {};
+  // How the server itself refuses a request: malformed, too large.
+  std::function<HttpReply(int status, const std::string& why)> refuse;
+};
+
+class HttpServer {
+ public:
+  // Called from many threads at once; HEAD as well as GET.
+  using Handler = std::function<HttpReply(const HttpCall&)>;
+
+  // `port` 0: any that is free. `address` is an IPv4 or IPv6 address. InvalidArgument: it is none;
+  // Io: it cannot be bound, or a file of TLS cannot be used. Unsupported: without cpp-httplib.
+  static Result<std::unique_ptr<HttpServer>> start(const std::string& address, uint16_t port,
+                                                   HttpSettings settings, Handler handler);
+  // Waits for handlers that run, and sends their answers; other connections are cut.
+  ~HttpServer();
+
+  uint16_t port() const noexcept { return port_; }
+
+ private:
+  class Listener;
+  explicit HttpServer(std::unique_ptr<Listener> listener);
+  std::unique_ptr<Listener> listener_;
+  uint16_t port_ = 0;
+};
+
+}  // namespace deltawire

@@ -1,0 +1,77 @@
+#include "store/http/answers.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+namespace deltawire::http {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMaxNewsBytes = 20;  // digits of a number
+constexpr size_t kMaxParts = 1000;
+
+// The list in `json` under `key`; null: there is none.
+const Json* list_in(const Json& json, const char* key) {
+  if (!json.is_object()) return nullptr;
+  const auto found = json.find(key);
+  return found != json.end() && found->is_array() ? &*found : nullptr;
+}
+
+std::string text_in(const Json& json, const char* key) {
+  const Json value = json.is_object() ? json.value(key, Json()) : Json();
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
+bool size_in(const Json& json, uint64_t* size) {
+  const Json value = json.is_object() ? json.value("size", Json()) : Json();
+  if (value.is_number_unsigned()) *size = value.get<uint64_t>();
+  return value.is_number_unsigned();
+}
+
+}  // namespace
+
+Result<std::vector<ObjectInfo>> parse_listing(const std::string& text, size_t limit) {
+  const Status bad = corruption("a malformed listing");
+  const Json json = Json::parse(text, nullptr, false);
+  const Json* const objects = list_in(json, "objects");
+  if (objects == nullptr || objects->size() > limit) return bad;
+  std::vector<ObjectInfo> found;
+  for (const Json& one : *objects) {
+    ObjectInfo info{.name = text_in(one, "name")};
+    if (!check_object_name(info.name).ok() || !size_in(one, &info.size_bytes)) return bad;
+    if (!one.value("modified", Json()).is_number_integer()) return bad;
+    info.modified = one["modified"].get<int64_t>();
+    if (!found.empty() && info.name <= found.back().name) return bad;
+    found.push_back(std::move(info));
+  }
+  return found;
+}
+
+Result<NewsAnswer> parse_news(const std::string& text) {
+  const Status bad = corruption("a malformed answer to a wait for changes");
+  const Json json = Json::parse(text, nullptr, false);
+  NewsAnswer answer{.news = text_in(json, "news")};
+  if (answer.news.empty() || answer.news.size() > kMaxNewsBytes ||
+      answer.news.find_first_not_of("0123456789") != std::string::npos) {
+    return bad;
+  }
+  const Json* const parts = list_in(json, "parts");
+  if (parts == nullptr) return answer;
+  if (parts->size() > kMaxParts) return bad;
+  for (const Json& one : *parts) {
+    AnnouncedObject part{.name = text_in(one, "name")};
+    const std::string number = text_in(one, "number");
+    const char* const end = number.data() + number.size();
+    const auto [at, error] = std::from_chars(number.data(), end, part.number);
+    if (error != std::errc() || at != end || !check_object_name(part.name).ok() ||
+        !size_in(one, &part.size_bytes)) {
+      return bad;
+    }
+    if (!answer.parts.empty() && part.number <= answer.parts.back().number) return bad;
+    answer.parts.push_back(std::move(part));
+  }
+  return answer;
+}
+
+}  // namespace deltawire::http
