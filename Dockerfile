@@ -11,6 +11,6 @@ FROM debian:12-slim
 COPY --from=build /deltawire/build-program/deltawire_*.deb /tmp/
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates /tmp/deltawire_*.deb \
- && rm -rf /tmp/deltawire_*.deb /var/lib/apt/lists/* /usr/include/deltawire /usr/lib/libdeltawire.a /usr/lib/cmake/deltawire
+ && rm -rf /tmp/deltawire_*.deb /var/lib/apt/lists/* /usr/include/deltawire /usr/lib/libdeltawire.a /usr/lib/cmake/deltawire /usr/lib/systemd/system/deltawire-*
 ENTRYPOINT ["deltawire"]
 CMD ["--help"]
