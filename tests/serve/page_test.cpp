@@ -182,6 +182,7 @@ TEST(Page, ColumnsBeginAtMultiplesOfTheirStep) {
 
 // Records alone: what a run of weeks leaves, and a large fleet.
 TEST(Page, AHundredThousandVersionsAndAThousandReplicas) {
+  DW_LABEL(long);
   constexpr uint64_t kVersions = 100'000;
   TestChain chain;
   chain.add(1000);
@@ -208,27 +209,18 @@ TEST(Page, AHundredThousandVersionsAndAThousandReplicas) {
     Heartbeat beat = beat_of(chain, "rollout-" + std::to_string(i), 0);
     ASSERT_TRUE(write_heartbeat(*chain.memory, beat).ok());
   }
-  const double begin = steady_seconds();
   const auto server = serve_page(chain.memory);
   get_until(*server, "/0/fleet", [](const Answer& all) { return all["replicas"].size() == 1000; });
-  const double usable = steady_seconds() - begin;
   const Answer first = get(*server, "/0/versions?points=400");
   EXPECT_EQ(first["head"], kVersions - 1);
-  EXPECT_LT(usable, 5);
   const Answer all = get_until(
       *server, "/0/versions?points=400", [](const Answer& one) { return is_loaded(one); }, 120);
-  std::printf("usable after %.2f s, read after %.2f s\n", usable, steady_seconds() - begin);
   EXPECT_EQ(all["columns"]["version"].size(), (kVersions + 255) / 256);
   uint64_t bytes = 0, count = 0;
   for (const Answer& one : all["columns"]["bytes"]) bytes += one.get<uint64_t>();
   for (const Answer& one : all["columns"]["count"]) count += one.get<uint64_t>();
   EXPECT_EQ(bytes, total + 1000);
   EXPECT_EQ(count, kVersions);
-  const double asked = steady_seconds();
-  for (int i = 0; i < 20; ++i) get(*server, "/0/versions?points=400");
-  const double each = (steady_seconds() - asked) / 20;
-  std::printf("an answer of 391 columns takes %.2f ms\n", 1e3 * each);
-  EXPECT_LT(each, 0.1);
   // Zoomed in: single versions.
   const Answer near = get(*server, "/0/versions?from=5000&to=5009");
   EXPECT_EQ(near["step"], 1);

@@ -71,7 +71,6 @@ TEST_F(RelayTest, ManyReadersFetchAnObjectOnceAndRangesBeforeItIsWhole) {
   const std::vector<uint8_t> bytes = put("parts/0000000001-a/p", 300'000);
   upstream_->pause = std::chrono::milliseconds(2);
   const auto store = relay();
-  const auto begin = std::chrono::steady_clock::now();
   EXPECT_TRUE(reads(*store, "parts/0000000001-a/p", bytes, 200'000, 1000));
   EXPECT_EQ(upstream_->fetched, 0U) << "waited for all of it";
   std::vector<std::thread> readers;
@@ -82,7 +81,6 @@ TEST_F(RelayTest, ManyReadersFetchAnObjectOnceAndRangesBeforeItIsWhole) {
     });
   }
   for (std::thread& reader : readers) reader.join();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
   EXPECT_EQ(upstream_->fetched, bytes.size());
   EXPECT_EQ(upstream_->read_directly, 0U);
   EXPECT_EQ(upstream_->stats, 1U);
