@@ -28,7 +28,7 @@ TEST(Command, HasAnEmptyInputAndPrintsToStderr) {
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "printed\n");
 }
 
-TEST(Command, HandsOverWhatItPrints) {
+TEST(Command, CapturesStdout) {
   std::string output;
   CommandOptions options{.output = &output};
   EXPECT_TRUE(run_command("echo one; echo two", options).ok());
@@ -36,21 +36,21 @@ TEST(Command, HandsOverWhatItPrints) {
   output.clear();
   EXPECT_FAILS(run_command("echo so far; exit 4", options), kConflict, "status 4");
   EXPECT_EQ(output, "so far\n");
-  // More than a pipe holds: the rest is dropped, and the command comes to its end.
+  // Output beyond the limit is dropped; the command still runs to its end.
   output.clear();
   EXPECT_TRUE(run_command("head -c 300000 /dev/zero", options).ok());
   EXPECT_EQ(output.size(), CommandOptions::kMaxOutputBytes);
 }
 
-TEST(Command, TellsHowItEnded) {
+TEST(Command, ReportsExitStatusAndSignal) {
   EXPECT_FAILS(run_command("exit 7", {}), kConflict, "status 7");
   EXPECT_FAILS(run_command("kill -9 $$", {}), kConflict, "signal 9");
   EXPECT_FAILS(run_command("/no/such/program", {}), kConflict, "status 127");
 }
 
-// A child of the shell and one that ignores SIGTERM hold the pipe open as long as they live:
-// reading its end is waiting for theirs.
-TEST(Command, KillsTheWholeGroupWhenTimeIsOver) {
+// The shell's child and a child that ignores SIGTERM keep the pipe open while they live:
+// end of file on the pipe means that both are dead.
+TEST(Command, KillsProcessGroupOnTimeout) {
   int fds[2];
   ASSERT_EQ(::pipe(fds), 0);
   const Status status =
@@ -62,20 +62,20 @@ TEST(Command, KillsTheWholeGroupWhenTimeIsOver) {
   ::close(fds[0]);
 }
 
-// A trainer or a container's first process may ignore SIGCHLD: the kernel then forgets how
-// children ended.
-TEST(Command, TellsHowItEndedWhereSigchldIsIgnored) {
+// A trainer or a container's first process may ignore SIGCHLD: the kernel then discards the exit
+// status of children.
+TEST(Command, ReportsExitStatusWithSigchldIgnored) {
   const auto before = ::signal(SIGCHLD, SIG_IGN);
   EXPECT_TRUE(run_command("exit 0", {}).ok());
   EXPECT_FAILS(run_command("exit 7", {}), kConflict, "status 7");
   EXPECT_FAILS(run_command("kill -9 $$", {}), kConflict, "signal 9");
-  // The command itself has children that it asks about.
+  // The command waits for children of its own.
   EXPECT_FAILS(run_command("sh -c 'exit 5' & wait $!", {}), kConflict, "status 5");
   EXPECT_FAILS(run_command("sleep 1000", {.timeout_seconds = 0.1}), kUnavailable, "killed");
   ::signal(SIGCHLD, before);
 }
 
-TEST(Command, TellsHowItEndedWhereAnotherThreadReapsEveryChild) {
+TEST(Command, ReportsExitStatusWithAnotherThreadReaping) {
   std::atomic<bool> stop{false};
   std::thread reaper([&] {
     while (!stop) {
@@ -90,7 +90,7 @@ TEST(Command, TellsHowItEndedWhereAnotherThreadReapsEveryChild) {
   reaper.join();
 }
 
-TEST(Command, AnUnknownEndIsAFailure) {
+TEST(Command, UnknownExitStatusIsAFailure) {
   for (const auto disposition : {SIG_DFL, SIG_IGN}) {
     const auto before = ::signal(SIGCHLD, disposition);
     EXPECT_FAILS(run_command("kill -9 $PPID", {}), kUnavailable, "ended is not known");
@@ -99,15 +99,15 @@ TEST(Command, AnUnknownEndIsAFailure) {
   }
 }
 
-TEST(Command, ACommandMayLookLikeAnOption) {
+TEST(Command, RunsCommandsThatLookLikeOptions) {
   EXPECT_FAILS(run_command("-e", {}), kConflict, "status 127");
 }
 
-TEST(Command, IsEndedOnRequest) {
+TEST(Command, StopsWhenCancelled) {
   const TempFolder folder;
   const fs::path started = folder.path() / "started", tidy = folder.path() / "tidy";
   const auto cancel = [&] { return fs::exists(started); };
-  // It may put things in order; what it leaves behind is killed.
+  // The command may clean up on SIGTERM; processes that it leaves behind are killed.
   const std::string command = "trap 'echo tidied > " + tidy.string() + "; exit 0' TERM; touch " +
                               started.string() + "; sleep 1000 & wait";
   EXPECT_FAILS(run_command(command, {.cancelled = cancel}), kCancelled, "on request");

@@ -10,12 +10,12 @@
 namespace deltawire::testing {
 namespace {
 
-// Says stop when asked for the n-th time.
+// Returns a failure on the n-th call.
 Poll stop_at(int n) {
   return [left = n]() mutable { return --left <= 0 ? cancelled("stopped") : Status(); };
 }
 
-// `write` puts 70 MiB, three pieces, into the folder: it may be stopped between any two.
+// `write` puts 70 MiB, three pieces, into the folder: it can be cancelled between any two.
 void expect_stops(const TempFolder& folder, const std::function<Status(const Poll&)>& write) {
   int polls = 0;
   must(write([&] {
@@ -31,7 +31,7 @@ void expect_stops(const TempFolder& folder, const std::function<Status(const Pol
   }
 }
 
-TEST(AtomicFile, StopsBetweenPiecesAndNeverAppears) {
+TEST(AtomicFile, CancelledWriteLeavesNoFile) {
   TempFolder folder;
   const std::vector<uint8_t> bytes(size_t{70} << 20, 7);
   expect_stops(folder, [&](const Poll& poll) -> Status {
@@ -41,7 +41,7 @@ TEST(AtomicFile, StopsBetweenPiecesAndNeverAppears) {
   });
 }
 
-TEST(MutableFile, StopsBetweenPiecesAndNeverAppears) {
+TEST(MutableFile, CancelledWriteLeavesNoFile) {
   TempFolder folder;
   expect_stops(folder, [&](const Poll& poll) -> Status {
     DW_ASSIGN_OR_RETURN(MutableFile file,
@@ -51,7 +51,7 @@ TEST(MutableFile, StopsBetweenPiecesAndNeverAppears) {
   });
 }
 
-TEST(AtomicFile, KeepsTheBitsItIsGiven) {
+TEST(AtomicFile, KeepsPermissions) {
   TempFolder folder;
   const fs::path path = folder.path() / "f";
   auto file = must(AtomicFile::create(path));
@@ -60,14 +60,14 @@ TEST(AtomicFile, KeepsTheBitsItIsGiven) {
   EXPECT_EQ(fs::status(path).permissions(), fs::perms(0640));
 }
 
-TEST(AtomicFile, MessagesShowTheNameTheyAreTold) {
+TEST(AtomicFile, MessagesUseTheDisplayName) {
   TempFolder folder;
   const auto result = AtomicFile::create(folder.path() / "missing" / "f", "what the user typed");
   EXPECT_FAILS(result, kNotFound, "what the user typed: cannot create");
   EXPECT_FALSE(contains(result.status().message(), "missing"));
 }
 
-// The name that a process which is gone by now would have used.
+// The temporary name that a process which has exited would have used.
 fs::path name_of_the_dead(const fs::path& target) {
   int ends[2];
   EXPECT_EQ(::pipe(ends), 0);
@@ -87,7 +87,7 @@ fs::path name_of_the_dead(const fs::path& target) {
   return std::string(buffer, size_t(std::max<ssize_t>(length, 0)));
 }
 
-TEST(Temporary, NamesAreNewEveryTimeAndBesideTheirTarget) {
+TEST(Temporary, NamesAreUniqueAndBesideTheTarget) {
   const fs::path one = temporary_path("folder/m.safetensors");
   EXPECT_NE(one, temporary_path("folder/m.safetensors"));
   EXPECT_EQ(one.parent_path(), "folder");
@@ -95,7 +95,7 @@ TEST(Temporary, NamesAreNewEveryTimeAndBesideTheirTarget) {
   EXPECT_EQ(one.extension(), ".tmp");
 }
 
-TEST(Temporary, WhatTheDeadLeftIsRemovedFilesAndFolders) {
+TEST(Temporary, RemovesFilesAndFoldersOfDeadWriters) {
   TempFolder folder;
   const fs::path target = folder.path() / "m.safetensors";
   const fs::path file = name_of_the_dead(target), inner = name_of_the_dead(target);
@@ -109,7 +109,7 @@ TEST(Temporary, WhatTheDeadLeftIsRemovedFilesAndFolders) {
   EXPECT_TRUE(fs::exists(target));
 }
 
-TEST(Temporary, EverythingElseStays) {
+TEST(Temporary, KeepsUnrelatedFiles) {
   TempFolder folder;
   const fs::path target = folder.path() / "m.safetensors";
   const std::string dead = name_of_the_dead(target).filename().string();
@@ -133,7 +133,7 @@ TEST(Temporary, EverythingElseStays) {
   remove_stale_temporaries(folder.path() / "no folder" / "m");  // nothing to look at: no harm
 }
 
-TEST(Temporary, NextWriterFindsTheFileOfAKilledWriter) {
+TEST(Temporary, RemovesTheFileOfAKilledWriter) {
   TempFolder folder;
   const fs::path target = folder.path() / "m";
   const pid_t child = ::fork();

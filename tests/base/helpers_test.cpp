@@ -23,12 +23,12 @@ TEST(Hex, WritesTwoDigitsForEachByte) {
   EXPECT_EQ(to_hex(Bytes()), "");
 }
 
-TEST(Hex, KnowsItsDigits) {
+TEST(Hex, AcceptsLowercaseDigitsOnly) {
   EXPECT_TRUE(is_hex("0123456789abcdef"));
   for (const char* other : {"A", "g", " 1", "0x1"}) EXPECT_FALSE(is_hex(other)) << other;
 }
 
-TEST(Hex, RandomOnesDiffer) {
+TEST(Hex, RandomStringsDiffer) {
   std::set<std::string> seen;
   for (int i = 0; i < 100; ++i) seen.insert(random_hex(15));
   EXPECT_EQ(seen.size(), 100);
@@ -36,13 +36,13 @@ TEST(Hex, RandomOnesDiffer) {
   EXPECT_EQ(random_hex(0), "");
 }
 
-TEST(Process, IsNamedByHostAndNumber) {
+TEST(Process, NameIsHostAndPid) {
   EXPECT_EQ(process_name(), host_name() + ":" + std::to_string(::getpid()));
 }
 
 constexpr size_t kMiB = size_t{1} << 20;
 
-TEST(SpareVectorsTest, MemoryIsUsedAgainForWhatIsALittleLarger) {
+TEST(SpareVectorsTest, ReusesMemoryForSlightlyLargerSizes) {
   SpareVectors spare(64 * kMiB);
   std::vector<uint8_t> first = spare.take(kMiB);
   EXPECT_EQ(first.size(), kMiB);
@@ -55,14 +55,14 @@ TEST(SpareVectorsTest, MemoryIsUsedAgainForWhatIsALittleLarger) {
   EXPECT_EQ(spare.held_bytes(), 0);
 }
 
-TEST(SpareVectorsTest, OversizedMessagesAreLeftToTheStore) {
+TEST(SpareVectorsTest, DoesNotReuseMuchLargerVectors) {
   SpareVectors spare(64 * kMiB);
   spare.give_back(std::vector<uint8_t>(8 * kMiB));
   EXPECT_EQ(spare.take(kMiB).size(), kMiB);
   EXPECT_EQ(spare.held_bytes(), 8 * kMiB);
 }
 
-TEST(SpareVectorsTest, NoMoreIsKeptThanItMay) {
+TEST(SpareVectorsTest, RespectsTheLimit) {
   SpareVectors spare(3 * kMiB);
   for (int i = 0; i < 5; ++i) spare.give_back(std::vector<uint8_t>(kMiB));
   EXPECT_EQ(spare.held_bytes(), 3 * kMiB);
@@ -70,13 +70,13 @@ TEST(SpareVectorsTest, NoMoreIsKeptThanItMay) {
   EXPECT_EQ(spare.held_bytes(), 3 * kMiB);
 }
 
-TEST(SpareVectorsTest, SmallOrMissingOnesAreRebuilt) {
+TEST(SpareVectorsTest, AllocatesWhenNothingFits) {
   SpareVectors spare(kMiB);
   EXPECT_TRUE(spare.take(0).empty());
   EXPECT_EQ(spare.take(5).size(), 5);
 }
 
-TEST(ThreadPool, CallsEveryIndexOnceWhateverTheNumbers) {
+TEST(ThreadPool, CallsEveryIndexOnce) {
   for (const unsigned threads : {1U, 2U, 7U}) {
     ThreadPool pool(threads);
     EXPECT_EQ(pool.num_workers(), threads);
@@ -93,7 +93,7 @@ TEST(ThreadPool, CallsEveryIndexOnceWhateverTheNumbers) {
   }
 }
 
-TEST(ThreadPool, RunsManyLoopsOneAfterTheOther) {
+TEST(ThreadPool, RunsManyLoopsInSequence) {
   ThreadPool pool(3);
   std::atomic<size_t> sum{0};
   for (int round = 0; round < 2000; ++round)
@@ -101,7 +101,7 @@ TEST(ThreadPool, RunsManyLoopsOneAfterTheOther) {
   EXPECT_EQ(sum, 2000U * 10);
 }
 
-TEST(ThreadPool, ThrowsWhatABodyThrew) {
+TEST(ThreadPool, RethrowsExceptionsOfTheBody) {
   ThreadPool pool(3);
   for (int round = 0; round < 100; ++round) {
     EXPECT_THROW(pool.parallel_for(64, [](size_t, unsigned) { throw std::bad_alloc(); }),
@@ -116,7 +116,7 @@ TEST(ThreadPool, ThrowsWhatABodyThrew) {
 
 namespace {
 
-// The wait status of a child that passes three points.
+// Returns the wait status of a child that passes three sync points.
 int pass_three(const TempFolder& folder, const char* crash_at) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -134,7 +134,7 @@ int pass_three(const TempFolder& folder, const char* crash_at) {
 
 }  // namespace
 
-TEST(SyncPoint, KillsAtTheNthAndLogsAllBefore) {
+TEST(SyncPoint, KillsAtTheNthPointAndLogsThoseBefore) {
   if (!DELTAWIRE_FAULTS) GTEST_SKIP() << "this build has no faults";
   const TempFolder all, two, later;
   EXPECT_TRUE(WIFEXITED(pass_three(all, nullptr)));

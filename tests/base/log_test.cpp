@@ -42,7 +42,7 @@ TEST(Log, NumbersAreRounded) {
   EXPECT_EQ(shown(1e300), "1e+300 1e+300}");
 }
 
-TEST(Log, TextQuotesWhatWouldNotReadAsOneWord) {
+TEST(Log, TextQuotesValuesWithSpecialCharacters) {
   EXPECT_EQ(text_after_time(record(LogLevel::kInfo, "e",
                                    {{"a", "x y"},
                                     {"b", ""},
@@ -53,7 +53,7 @@ TEST(Log, TextQuotesWhatWouldNotReadAsOneWord) {
             R"(e a="x y" b="" c="q\"\\" d="l1\nl2\x1b[0m" e=s3://b/p f="k=v")");
 }
 
-TEST(Log, TextBeginsWithTheTimeOfDay) {
+TEST(Log, TextStartsWithTheTimeOfDay) {
   const std::string line = format_log_text(record(LogLevel::kInfo, "e", {}));
   ASSERT_EQ(line.size(), 10U) << line;
   for (const size_t i : {0, 1, 3, 4, 6, 7}) EXPECT_TRUE(std::isdigit(line[i])) << line;
@@ -73,7 +73,7 @@ TEST(Log, JsonKeepsTypesAndOrder) {
       R"("version":12,"seconds":0.5,"ok":false,"serving":null,"error":"corruption: part 3"})");
 }
 
-TEST(Log, JsonIsAlwaysValidAndOnOneLine) {
+TEST(Log, JsonIsValidAndOnOneLine) {
   const auto line = format_log_json(record(
       LogLevel::kInfo, "e", {{"bytes", "\xff\xfe"}, {"line", "a\nb"}, {"nan", std::nan("")}}));
   EXPECT_EQ(line.find('\n'), std::string::npos);
@@ -83,7 +83,9 @@ TEST(Log, JsonIsAlwaysValidAndOnOneLine) {
   EXPECT_EQ(json["nan"], "nan");
 }
 
-TEST(Log, SecretsDoNotGetIn) { static_assert(!std::is_constructible_v<LogValue, Secret>); }
+TEST(Log, RejectsSecretsAtCompileTime) {
+  static_assert(!std::is_constructible_v<LogValue, Secret>);
+}
 
 class LogSinkTest : public ::testing::Test {
  protected:
@@ -94,14 +96,14 @@ class LogSinkTest : public ::testing::Test {
   }
 };
 
-TEST_F(LogSinkTest, NothingIsWrittenUnlessAskedFor) {
+TEST_F(LogSinkTest, WritesNothingByDefault) {
   ::testing::internal::CaptureStderr();
   log_event(LogLevel::kError, "lost", {{"a", 1}});
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   EXPECT_FALSE(log_enabled(LogLevel::kError));
 }
 
-TEST_F(LogSinkTest, LevelsBelowTheSinksAreLeftOut) {
+TEST_F(LogSinkTest, DropsEventsBelowTheSinkLevel) {
   set_log_sink(LogLevel::kWarning, collect());
   for (const LogLevel level :
        {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError}) {
@@ -113,7 +115,7 @@ TEST_F(LogSinkTest, LevelsBelowTheSinksAreLeftOut) {
   EXPECT_EQ(events_.size(), 2U);
 }
 
-TEST_F(LogSinkTest, TakesEventsOfAllThreads) {
+TEST_F(LogSinkTest, ReceivesEventsOfAllThreads) {
   set_log_sink(LogLevel::kInfo, collect());
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
@@ -125,7 +127,7 @@ TEST_F(LogSinkTest, TakesEventsOfAllThreads) {
   EXPECT_EQ(events_.size(), 400U);
 }
 
-TEST(Log, LevelsHaveNames) {
+TEST(Log, ParsesLevelNames) {
   for (const char* name : {"debug", "info", "warning", "error", "off"}) {
     ASSERT_TRUE(parse_log_level(name).has_value());
     EXPECT_EQ(log_level_name(*parse_log_level(name)), name);
@@ -133,7 +135,7 @@ TEST(Log, LevelsHaveNames) {
   EXPECT_EQ(parse_log_level("loud"), std::nullopt);
 }
 
-TEST(Log, WhatASinkCausesIsNotLogged) {
+TEST(Log, DoesNotLogEventsFromInsideASink) {
   std::vector<std::string> events;
   set_log_sink(LogLevel::kInfo, [&](const LogRecord& record) {
     events.emplace_back(record.event);

@@ -1,4 +1,4 @@
-// Files that are cut short while they are mapped: zeros and a mark, never a fatal signal.
+// Files that are truncated while mapped: reads give zeros and are recorded, never a fatal signal.
 #include "base/mapping.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ class MappingTest : public ::testing::Test {
   fs::path make(size_t pages) { return folder.put("file", std::string(pages * page, 'x')); }
 };
 
-TEST_F(MappingTest, WhatIsCutOffReadsAsZeros) {
+TEST_F(MappingTest, TruncatedPagesReadAsZeros) {
   const auto file = must(MappedFile::open(make(8)));
   const Bytes bytes = file->bytes();
   EXPECT_EQ(bytes[5 * page], 'x');
@@ -30,19 +30,19 @@ TEST_F(MappingTest, WhatIsCutOffReadsAsZeros) {
   EXPECT_EQ(bytes[0], 'x');
   EXPECT_EQ(bytes[8 * page - 1], 0);
   EXPECT_FAILS(file->check_whole(), kIo, "changed while it was read");
-  // One mapping's loss is not another's.
+  // A truncation is recorded per mapping.
   const auto again = must(MappedFile::open(file->path()));
   EXPECT_EQ(again->bytes()[0], 'x');
   EXPECT_TRUE(again->check_unchanged().ok());
 }
 
-TEST_F(MappingTest, CopiesAreReadFromTheFile) {
+TEST_F(MappingTest, CopiesFromLargeFilesWithReads) {
   const auto file = must(MappedFile::open_large(make(8)));
   const Bytes bytes = file->bytes();
   std::vector<uint8_t> copy(4 * page, 1);
   copy_out(bytes.data() + 3 * page + 5, copy.data(), copy.size());
   EXPECT_EQ(copy, std::vector<uint8_t>(4 * page, 'x'));
-  // What is cut off is zeros here too, and known.
+  // Truncated pages are copied as zeros and recorded, too.
   fs::resize_file(file->path(), 4 * page);
   copy_out(bytes.data() + 3 * page, copy.data(), copy.size());
   EXPECT_EQ(std::vector<uint8_t>(copy.begin(), copy.begin() + ptrdiff_t(page)),
@@ -52,7 +52,7 @@ TEST_F(MappingTest, CopiesAreReadFromTheFile) {
   EXPECT_FAILS(file->check_whole(), kIo, "changed while it was read");
 }
 
-TEST_F(MappingTest, CopiesOfAnyOtherBytes) {
+TEST_F(MappingTest, CopiesFromMappingsAndPlainMemory) {
   const auto file = must(MappedFile::open(make(2)));
   std::vector<uint8_t> copy(page, 1);
   copy_out(file->bytes().data() + 7, copy.data(), copy.size());
@@ -62,8 +62,8 @@ TEST_F(MappingTest, CopiesOfAnyOtherBytes) {
   EXPECT_EQ(copy, own);
 }
 
-// More files than descriptors are kept for are read through their mappings.
-TEST_F(MappingTest, ManyLargeFiles) {
+// With more files than reserved descriptors, the rest is read through the mappings.
+TEST_F(MappingTest, CopiesFromMoreFilesThanDescriptors) {
   DW_LABEL(long);
   std::vector<std::shared_ptr<MappedFile>> files;
   const fs::path path = make(1);
@@ -78,7 +78,7 @@ TEST_F(MappingTest, ManyLargeFiles) {
   }
 }
 
-TEST_F(MappingTest, WhatIsInMemory) {
+TEST_F(MappingTest, ReportsResidentShare) {
   const fs::path path = make(16);
   const auto file = must(MappedFile::open(path));
   EXPECT_EQ(resident_share(file->bytes().data(), file->bytes().size()), 1);
@@ -86,7 +86,7 @@ TEST_F(MappingTest, WhatIsInMemory) {
   EXPECT_EQ(resident_share(file->bytes().data(), 0), 1);
 }
 
-TEST_F(MappingTest, FromManyThreadsAtOnce) {
+TEST_F(MappingTest, SurvivesTruncationUnderManyThreads) {
   for (int round = 0; round < 20; ++round) {
     const auto file = must(MappedFile::open(make(64)));
     fs::resize_file(file->path(), 0);
@@ -99,7 +99,7 @@ TEST_F(MappingTest, FromManyThreadsAtOnce) {
   }
 }
 
-TEST_F(MappingTest, AFileThatIsWrittenIsNotCommitted) {
+TEST_F(MappingTest, DoesNotCommitATruncatedFile) {
   auto file = must(MutableFile::create(folder.path() / "out", 4 * page));
   for (const auto& item : fs::directory_iterator(folder.path())) fs::resize_file(item.path(), page);
   file.bytes()[3 * page] = 1;
@@ -107,7 +107,7 @@ TEST_F(MappingTest, AFileThatIsWrittenIsNotCommitted) {
   EXPECT_FALSE(fs::exists(folder.path() / "out"));
 }
 
-TEST_F(MappingTest, ChangesAreSeen) {
+TEST_F(MappingTest, DetectsChangedFiles) {
   const fs::path path = make(1);
   const auto file = must(MappedFile::open(path));
   EXPECT_TRUE(file->check_unchanged().ok());
@@ -119,11 +119,11 @@ TEST_F(MappingTest, ChangesAreSeen) {
   EXPECT_FAILS(file->check_unchanged(), kIo, path.string(), "time");
 }
 
-// ---- faults that are not ours
+// ---- SIGBUS outside our mappings
 
 volatile sig_atomic_t g_seen = 0;
 
-TEST_F(MappingTest, OtherFaultsGoToTheHandlerBefore) {
+TEST_F(MappingTest, ForwardsForeignFaultsToEarlierHandler) {
   EXPECT_EXIT(
       {
         struct sigaction own = {};
@@ -139,7 +139,7 @@ TEST_F(MappingTest, OtherFaultsGoToTheHandlerBefore) {
       ::testing::ExitedWithCode(7), "");
 }
 
-TEST_F(MappingTest, WithoutAHandlerOtherFaultsKill) {
+TEST_F(MappingTest, ForeignFaultsKillWithoutAHandler) {
   EXPECT_EXIT(
       {
         ::signal(SIGBUS, SIG_DFL);
@@ -153,8 +153,8 @@ TEST_F(MappingTest, WithoutAHandlerOtherFaultsKill) {
       ::testing::KilledBySignal(SIGBUS), "");
 }
 
-// One that comes after ours and hands on what it does not know, as many do.
-TEST_F(MappingTest, AHandlerThatComesLater) {
+// A handler installed after ours that forwards faults it does not know, as many do.
+TEST_F(MappingTest, WorksUnderALaterHandler) {
   static struct sigaction before;
   const auto first = MappedFile::open(make(1));
   struct sigaction own = {};
@@ -167,7 +167,7 @@ TEST_F(MappingTest, AHandlerThatComesLater) {
   fs::resize_file(folder.path() / "file", 0);
   EXPECT_EQ((*first)->bytes()[0], 0);
   EXPECT_EQ(g_seen, 1);
-  // With the next mapping ours is first again.
+  // The next mapping puts our handler first again.
   const auto second = MappedFile::open(folder.put("second", std::string(page, 'x')));
   fs::resize_file(folder.path() / "second", 0);
   EXPECT_EQ((*second)->bytes()[0], 0);

@@ -32,7 +32,7 @@ TEST(Metrics, RendersEachKindInOrder) {
             "c_seconds_count{phase=\"patch\"} 4\n");
 }
 
-TEST(Metrics, NumbersAndLabelsKeepTheirMeaning) {
+TEST(Metrics, EscapesLabelsAndFormatsNumbers) {
   Metrics m;
   m.gauge("a", "h").set(std::nan(""));
   m.gauge("b", "h").set(INFINITY);
@@ -45,21 +45,21 @@ TEST(Metrics, NumbersAndLabelsKeepTheirMeaning) {
   }
 }
 
-TEST(Metrics, AskedTwiceItIsTheSame) {
+TEST(Metrics, SameNameAndLabelsGiveTheSameCounter) {
   Metrics m;
   m.counter("a_total", "h", {{"x", "1"}}).add();
   m.counter("a_total", "h", {{"x", "1"}}).add();
   EXPECT_EQ(m.counter("a_total", "h", {{"x", "1"}}).value(), 2);
 }
 
-TEST(Metrics, ANameKeepsItsType) {
+TEST(Metrics, RejectsASecondTypeForAName) {
   Metrics m;
   m.counter("a_total", "h").add();
   m.gauge("a_total", "h").set(5);
   EXPECT_EQ(m.render(), "# HELP a_total h\n# TYPE a_total counter\na_total 1\n");
 }
 
-TEST(Metrics, CountsOfAllThreadsAddUp) {
+TEST(Metrics, AddsUpAcrossThreads) {
   Metrics m;
   const double bounds[] = {0.5};
   in_threads(4, [&](unsigned) {

@@ -10,8 +10,8 @@ namespace {
 
 Result<std::string> failed() { return not_found("step.safetensors: is not there"); }
 
-// Each in a process of its own, in release builds as in others.
-TEST(ResultDeathTest, AValueThatIsNotThereAbortsWithTheStatus) {
+// Each in a process of its own; in release builds, too.
+TEST(ResultDeathTest, UsingAFailedResultAbortsWithItsStatus) {
   const char* const said = "failed Result was used: not found: step.safetensors: is not there";
   Result<std::string> result = failed();
   const Result<std::string> constant = failed();
@@ -24,13 +24,13 @@ TEST(ResultDeathTest, AValueThatIsNotThereAbortsWithTheStatus) {
   EXPECT_DEATH((void)constant->size(), said);
 }
 
-TEST(ResultTest, OkWithoutAValueIsAFailure) {
+TEST(ResultTest, OkStatusWithoutValueIsInternalError) {
   const Result<int> result = Status();
   EXPECT_FALSE(result.ok());
   EXPECT_EQ(result.status().code(), Code::kInternal);
 }
 
-TEST(ResultTest, AValueIsMovedOutOnce) {
+TEST(ResultTest, MovesTheValueOut) {
   Result<std::string> result = std::string("value");
   ASSERT_TRUE(result.ok());
   EXPECT_TRUE(result.status().ok());
@@ -38,9 +38,9 @@ TEST(ResultTest, AValueIsMovedOutOnce) {
   EXPECT_EQ(std::move(result).value(), "value");
 }
 
-// ---- What to do about a failure: one table, for programs, the command line tool and Python.
+// ---- Advice for each failure: one table for C++, the command line tool and Python.
 
-TEST(NextStep, IsByTheWordsOfTheMessageOrByTheCode) {
+TEST(NextStep, IsFoundByMessageThenByCode) {
   EXPECT_EQ(next_step(io_error("/d/x: cannot write: No space left on device")),
             "free space on that disk, then repeat");
   EXPECT_EQ(next_step(unavailable("x: no answer")), "repeat it");
@@ -48,17 +48,17 @@ TEST(NextStep, IsByTheWordsOfTheMessageOrByTheCode) {
   EXPECT_EQ(next_step(Status()), "");
 }
 
-TEST(NextStep, EveryFailureButABadArgumentHasOne) {
+TEST(NextStep, ExistsForEveryCodeButInvalidArgument) {
   for (int code = int(Code::kUnsupported); code <= int(Code::kInternal); ++code) {
     EXPECT_NE(next_step(Status(Code(code), "x: went wrong")), "") << code;
   }
 }
 
-// A program that links the library, or Python, has none: the command line tool adds its own.
-TEST(LibraryMessages, NameNoFlags) {
+// Library messages are read by C++ and Python users, too: the command line tool adds its own flags.
+TEST(LibraryMessages, DoNotNameCommandLineFlags) {
   const fs::path src = fs::path(DELTAWIRE_TESTS_DIR) / "../src";
   const std::regex flag(R"re("(?:[^"\\\n]|\\.)*--[a-z](?:[^"\\\n]|\\.)*")re");
-  // The page advises operators, who have the command line tool.
+  // The page is for operators, who have the command line tool.
   const std::vector<std::string> for_operators = {"serve/api/"};
   size_t num_files = 0;
   for (const auto& entry : fs::recursive_directory_iterator(src)) {

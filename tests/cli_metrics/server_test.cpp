@@ -12,7 +12,7 @@ namespace {
 using testing::is_failure;
 using testing::parse_exposition;
 
-// ---- a client without a library: what it sends is exactly what a test says
+// ---- a client on plain sockets: a test controls every byte that it sends
 
 int connect_to(uint16_t port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -49,7 +49,7 @@ std::unique_ptr<HttpServer> serve(const std::string& text) {
   return std::move(server).value();
 }
 
-TEST(MetricsServer, AnswersAScrape) {
+TEST(MetricsServer, AnswersScrapes) {
   const auto server = serve("a 1\n");
   EXPECT_NE(server->port(), 0);
   for (int i = 0; i < 3; ++i) {
@@ -63,14 +63,14 @@ TEST(MetricsServer, AnswersAScrape) {
   }
 }
 
-TEST(MetricsServer, SendsALargeAnswerWhole) {
+TEST(MetricsServer, SendsLargeResponsesWhole) {
   const std::string text(8 << 20, 'x');
   const auto server = serve(text);
   const std::string reply = ask(server->port(), "GET /metrics?x=y HTTP/1.0\r\n\r\n");
   EXPECT_TRUE(reply.ends_with("\r\n\r\n" + text)) << reply.size();
 }
 
-TEST(MetricsServer, RefusesWhatItDoesNotKnow) {
+TEST(MetricsServer, RejectsUnknownRequests) {
   const auto server = serve("a 1\n");
   const auto status = [&](const std::string& request) {
     return ask(server->port(), request).substr(0, 12);
@@ -85,7 +85,7 @@ TEST(MetricsServer, RefusesWhatItDoesNotKnow) {
   EXPECT_TRUE(ask(server->port(), "HEAD /metrics HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"));
 }
 
-TEST(MetricsServer, CutsEndlessHeaders) {
+TEST(MetricsServer, RejectsEndlessHeaders) {
   const auto server = serve("a 1\n");
   const int fd = connect_to(server->port());
   const std::string header = "X-Header: " + std::string(4000, 'x') + "\r\n";
@@ -103,7 +103,7 @@ TEST(MetricsServer, SilentClientsDoNotBlockOthers) {
   for (const int fd : silent) ::close(fd);
 }
 
-// More than it has places for: those who came later are served when the silent ones are cut.
+// More connections than slots: later ones are served when the silent ones time out.
 TEST(MetricsServer, DisconnectsSilentClients) {
   const auto server = serve("a 1\n");
   std::vector<int> silent;
@@ -113,14 +113,14 @@ TEST(MetricsServer, DisconnectsSilentClients) {
   for (size_t i = 1; i < silent.size(); ++i) ::close(silent[i]);
 }
 
-TEST(MetricsServer, EndsWithConnectionsOpen) {
+TEST(MetricsServer, StopsWithConnectionsOpen) {
   auto server = serve("a 1\n");
   const int fd = connect_to(server->port());
   server.reset();
   EXPECT_EQ(read_all(fd), "");
 }
 
-TEST(MetricsServer, SaysWhyItCannotListen) {
+TEST(MetricsServer, ReportsWhyItCannotListen) {
   const auto first = serve("");
   const auto render = [] { return std::string(); };
   EXPECT_FAILS(serve_metrics("127.0.0.1", first->port(), render), kIo, "127.0.0.1",
@@ -142,7 +142,7 @@ HttpSettings with_bodies() {
   return settings;
 }
 
-TEST(HttpServer, ReadsBodiesWithLimits) {
+TEST(HttpServer, ReadsBodiesWithinLimits) {
   std::vector<std::string> got;
   auto server = HttpServer::start("127.0.0.1", 0, with_bodies(), [&](const HttpCall& message) {
     got = {message.method, message.path, message.content_type, message.body};
@@ -183,7 +183,7 @@ TEST(HttpServer, SlowReadersDoNotBlockOthers) {
   EXPECT_TRUE(ask(port, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
   go = true;
   EXPECT_TRUE(read_all(slow).ends_with("\r\n\r\nbody"));
-  // Whoever waits when the server ends still gets an answer.
+  // A request that is being handled when the server stops still gets its answer.
   go = false;
   const int last = connect_to(port);
   ASSERT_TRUE(sends(last, request));
@@ -194,7 +194,7 @@ TEST(HttpServer, SlowReadersDoNotBlockOthers) {
   end.join();
 }
 
-TEST(MetricsServer, EveryLineOfAFullScrapeIsUnderstood) {
+TEST(MetricsServer, RendersEveryMetricInValidFormat) {
   Metrics all;
   PublishReport publish;
   publish.version = 12;
@@ -249,7 +249,7 @@ TEST(MetricsServer, EveryLineOfAFullScrapeIsUnderstood) {
   EXPECT_TRUE(std::isnan(value(R"(deltawire_engine_version{engine="exec=say \"hi\" \\ there"})")));
 }
 
-TEST(Exposition, TheReaderIsStrict) {
+TEST(Exposition, ReaderRejectsInvalidText) {
   const std::string head = "# HELP a h\n# TYPE a gauge\n";
   EXPECT_EQ(parse_exposition(head + "a 1\n").problem, "");
   for (const char* bad : {"a 1", "a\n", "a  1\n", "a 1 \n", "a{} 1\n", "a{b=c} 1\n", "a 0x1\n",

@@ -1,4 +1,4 @@
-// The options that verbs share: what they accept, what they make of it, what they print.
+// Options shared by several verbs: accepted values, their effect, their output.
 #include <cstdlib>
 #include <sstream>
 
@@ -18,13 +18,13 @@ namespace {
 using testing::HttpScript;
 using testing::is_failure;
 
-// What is wrong with a command line; empty when it is fine.
+// Returns the parse error of a command line; empty when it is valid.
 std::string parse(Command* app, const std::string& line) {
   std::istringstream words(line);
   return app->parse({std::istream_iterator<std::string>(words), {}}).text;
 }
 
-TEST(NotifyOptions, TakeEnginesAndCommandsInOrder) {
+TEST(NotifyOptions, AcceptEnginesAndCommandsInOrder) {
   Command app;
   NotifyOptions options;
   add_notify_options(&app, &options);
@@ -37,12 +37,12 @@ TEST(NotifyOptions, TakeEnginesAndCommandsInOrder) {
   EXPECT_EQ(must(make_notifier(options)).size(), 3U);
 }
 
-TEST(NotifyOptions, WithoutThemThereAreNoEngines) {
+TEST(NotifyOptions, NoEnginesByDefault) {
   auto notifier = must(make_notifier({}));
   EXPECT_TRUE(notifier.empty());
 }
 
-TEST(NotifyOptions, SayWhatIsWrong) {
+TEST(NotifyOptions, RejectInvalidValues) {
   for (const char* line : {"--notify-timeout 0", "--notify-timeout -1", "--notify-timeout x",
                            "--notify-retries 101", "--notify-retries -1", "--notify"}) {
     Command app;
@@ -54,7 +54,7 @@ TEST(NotifyOptions, SayWhatIsWrong) {
   EXPECT_FAILS(make_notifier(options), kInvalidArgument, "engine \"tgi\": expected");
 }
 
-TEST(NotifyOptions, TheKeyComesFromTheEnvironment) {
+TEST(NotifyOptions, ReadTheApiKeyFromTheEnvironment) {
   HttpScript server(HttpScript::Json{{"POST /pause_generation", {{{"status", 200}}}}});
   ::setenv("DELTAWIRE_ENGINE_API_KEY", "s3cr3t", 1);
   auto notifier = make_notifier({.notify = {"sglang=" + server.url()}, .limits = {.retries = 0}});
@@ -66,7 +66,7 @@ TEST(NotifyOptions, TheKeyComesFromTheEnvironment) {
   EXPECT_FALSE(contains(to_json(outcome.engines).dump(), "s3cr3t"));
 }
 
-TEST(NotifyOptions, OutcomesInJson) {
+TEST(NotifyOptions, OutcomesAsJson) {
   EngineOutcome good, bad;
   good.engine = "sglang=http://a:1";
   good.paused = good.reloaded = good.resumed = true;
@@ -82,7 +82,7 @@ TEST(NotifyOptions, OutcomesInJson) {
             R"("error":{"code":"unavailable","message":"vllm=http://b:2: no answer"}}])");
 }
 
-TEST(NotifyOptions, OutcomesForPeople) {
+TEST(NotifyOptions, OutcomesAsText) {
   EngineOutcome good, bad;
   good.engine = "sglang=http://a:1";
   good.resumed = true;
@@ -101,7 +101,7 @@ TEST(NotifyOptions, OutcomesForPeople) {
 
 class LogOptionsTest : public ::testing::Test {
  protected:
-  // What two events leave on stderr under a command line.
+  // Returns what two events print to stderr with these options.
   std::string events_with(const std::string& line, LogLevel usual = LogLevel::kWarning) {
     Command app;
     LogOptions options;
@@ -116,7 +116,7 @@ class LogOptionsTest : public ::testing::Test {
   }
 };
 
-TEST_F(LogOptionsTest, TheUsualLevelIsTheVerbs) {
+TEST_F(LogOptionsTest, DefaultLevelDependsOnTheVerb) {
   EXPECT_EQ(events_with("").substr(8), " error: pull failed error=\"i/o error: disk\\nfull\"\n");
   EXPECT_TRUE(contains(events_with("", LogLevel::kInfo), " pull committed version=12\n"));
 }
@@ -129,7 +129,7 @@ TEST_F(LogOptionsTest, LevelsAndFormats) {
   EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 2);
 }
 
-TEST_F(LogOptionsTest, UnknownNamesAreRefused) {
+TEST_F(LogOptionsTest, RejectsUnknownNames) {
   for (const char* line : {"--log-level loud", "--log-format xml", "--log-level"}) {
     Command app;
     LogOptions options;
@@ -138,7 +138,7 @@ TEST_F(LogOptionsTest, UnknownNamesAreRefused) {
   }
 }
 
-TEST(MetricsOptions, ServeOnlyWhenAsked) {
+TEST(MetricsOptions, ServeOnlyOnRequest) {
   Command app;
   MetricsOptions options;
   add_metrics_options(&app, &options);
@@ -149,7 +149,7 @@ TEST(MetricsOptions, ServeOnlyWhenAsked) {
   EXPECT_TRUE(contains(metrics().render(), "deltawire_build_info{version=\""));
 }
 
-TEST(MetricsOptions, SayWhatIsWrong) {
+TEST(MetricsOptions, RejectInvalidValues) {
   for (const char* line : {"--metrics-port 65536", "--metrics-port -1", "--metrics-port x"}) {
     Command app;
     MetricsOptions options;
@@ -159,14 +159,14 @@ TEST(MetricsOptions, SayWhatIsWrong) {
   EXPECT_FAILS(start_metrics({.port = 0, .address = "nowhere"}), kInvalidArgument, "nowhere");
 }
 
-// ---- Values of options: numbers, sizes, words.
+// ---- Option values: numbers, sizes, words.
 
-// What is said about `--x TEXT`; empty when it is taken.
+// Returns the error for `--x TEXT`; empty when it is accepted.
 std::string parse_x(Command* app, const std::string& text) {
   return app->parse({"--x", text}).text;
 }
 
-TEST(WholeNumber, TakesDecimalDigitsInItsRange) {
+TEST(WholeNumber, AcceptsDecimalDigitsInRange) {
   uint64_t value = 7;
   Command app;
   add_whole_number(&app, "-y,--x", &value, "", 0, UINT64_MAX);
@@ -183,7 +183,7 @@ TEST(WholeNumber, TakesDecimalDigitsInItsRange) {
   EXPECT_EQ(value, UINT64_MAX);
 }
 
-TEST(Version, MayHaveTheZerosOfItsName) {
+TEST(Version, AcceptsLeadingZeros) {
   std::optional<uint64_t> value;
   Command app;
   add_version(&app, "--x", &value, "");
@@ -197,7 +197,7 @@ TEST(Version, MayHaveTheZerosOfItsName) {
   }
 }
 
-TEST(Seconds, MayHaveAFraction) {
+TEST(Seconds, AcceptFractions) {
   double value = 7;
   Command app;
   add_seconds(&app, "--x", &value, "", 0.01, 86400);
@@ -212,7 +212,7 @@ TEST(Seconds, MayHaveAFraction) {
   EXPECT_EQ(value, 86400);
 }
 
-TEST(WholeNumber, KeepsItsLimitsInNarrowTypes) {
+TEST(WholeNumber, ChecksLimitsInNarrowTypes) {
   unsigned threads = 0;
   Command app;
   add_whole_number(&app, "--x", &threads, "", 1, 1024);
@@ -223,7 +223,7 @@ TEST(WholeNumber, KeepsItsLimitsInNarrowTypes) {
   EXPECT_NE(parse_x(&app, "4294967297"), "");  // 1, cut to 32 bits
 }
 
-TEST(Share, IsAboveItsLeastAndAtMostItsMost) {
+TEST(Share, ChecksItsLimits) {
   double value = 0;
   Command app;
   add_share(&app, "--x", &value, "", 0, 0.5);
@@ -236,7 +236,7 @@ TEST(Share, IsAboveItsLeastAndAtMostItsMost) {
   }
 }
 
-TEST(Choice, NamesWhatThereIs) {
+TEST(Choice, ErrorsListTheChoices) {
   std::string value;
   Command app;
   add_choice(&app, "--x", &value, "", {"auto", "tight"});
@@ -245,7 +245,7 @@ TEST(Choice, NamesWhatThereIs) {
   EXPECT_EQ(parse_x(&app, "Tight"), "--x: expected one of auto, tight, got \"Tight\"");
 }
 
-TEST(Units, CountsAndBytesDifferInALoneB) {
+TEST(Units, BMeansBillionsInCountsAndBytesInSizes) {
   const auto count = [](const char* text) { return parse_count(text).value(); };
   const auto bytes = [](const char* text) { return parse_bytes(text).value(); };
   EXPECT_EQ(count("512"), 512U);
@@ -281,7 +281,7 @@ TEST(NearestWord, FindsNamesWithAtMostTwoTypos) {
 
 namespace {
 
-// What a command line makes of the defaults; the complaint in `*error` when it is refused.
+// Returns the options of a command line; writes the parse error to `*error`.
 StoreOptions parse(std::vector<std::string> words, std::string* error = nullptr) {
   Command app;
   StoreOptions options;
@@ -303,7 +303,7 @@ std::string complaint(const std::vector<std::string>& words) {
 
 }  // namespace
 
-TEST(StoreOptions, DefaultsStay) {
+TEST(StoreOptions, KeepDefaults) {
   const StoreOptions plain, parsed = parse({});
   EXPECT_EQ(parsed.retries, plain.retries);
   EXPECT_EQ(parsed.connections, plain.connections);
@@ -313,7 +313,7 @@ TEST(StoreOptions, DefaultsStay) {
   EXPECT_FALSE(parsed.wrap);
 }
 
-TEST(StoreOptions, EachIsTaken) {
+TEST(StoreOptions, AcceptEveryOption) {
   const StoreOptions options =
       parse({"--endpoint", "https://host:9000", "--region", "eu-1", "--virtual-host", "--ca-file",
              "a.pem", "--connections", "4", "--retries", "0", "--rate-limit", "100MB/s",
@@ -330,7 +330,7 @@ TEST(StoreOptions, EachIsTaken) {
   EXPECT_EQ(parse({"--rate-limit", "10MiB"}).max_bytes_per_second, uint64_t{10} << 20);
 }
 
-TEST(StoreOptions, BadValuesAreRefused) {
+TEST(StoreOptions, RejectInvalidValues) {
   EXPECT_TRUE(contains(complaint({"--rate-limit", "fast"}), "\"fast\" is not a size"));
   EXPECT_TRUE(contains(complaint({"--rate-limit", "0"}), "--rate-limit"));
   EXPECT_TRUE(contains(complaint({"--connections", "0"}), "--connections"));
@@ -339,9 +339,9 @@ TEST(StoreOptions, BadValuesAreRefused) {
 }
 namespace {
 
-// ---- Every error tells what to do next.
+// ---- Advice for every error.
 
-TEST(NextStep, EveryCodeHasOne) {
+TEST(NextStep, ExistsForEveryCode) {
   for (int code = int(Code::kInvalidArgument); code <= int(Code::kInternal); ++code) {
     for (const char* verb : {"", "pull", "apply", "import", "export"}) {
       EXPECT_NE(next_step(Status(Code(code), "x: went wrong"), verb), "") << code << " " << verb;
@@ -349,34 +349,34 @@ TEST(NextStep, EveryCodeHasOne) {
   }
 }
 
-TEST(NextStep, MessagesThatSayItThemselvesHaveNone) {
+TEST(NextStep, IsEmptyWhenTheMessageSaysIt) {
   EXPECT_EQ(next_step(invalid_argument("OLD is required; see deltawire diff --help"), "diff"), "");
   EXPECT_EQ(next_step(unsupported("x: no such kind of store; write s3://B/P"), "pull"), "");
 }
 
-TEST(NextStep, NamesTheVerbThatFailed) {
+TEST(NextStep, NamesTheFailedVerb) {
   EXPECT_EQ(next_step(invalid_argument("the output's name is empty"), "apply"),
             "deltawire apply --help shows what it takes, with examples");
   EXPECT_EQ(next_step(invalid_argument("x"), ""),
             "deltawire --help shows what it takes, with examples");
 }
 
-TEST(NextStep, ADamagedFileIsNotADamagedChain) {
+TEST(NextStep, DistinguishesFilesFromChains) {
   const Status cut = corruption("a.safetensors: too short for a header length: 4 bytes");
   EXPECT_EQ(next_step(cut, "publish"), "copy the file again, or save it again");
   const Status part = corruption("store/parts/1/part-00000.safetensors: expected 9 bytes, got 1");
   EXPECT_EQ(next_step(part, "pull"), "deltawire fsck STORE lists all damage");
-  // A replica's own file with the same defect repairs itself.
+  // A replica's own file with the same defect is repaired by a pull.
   EXPECT_EQ(next_step(base_mismatch("replica/model.safetensors: header runs past the end"), "pull"),
             "deltawire pull STORE LOCAL, without --no-repair, repairs a replica");
 }
 
-TEST(NextStep, AddsWhatToTypeToTheLibrarysAdvice) {
+TEST(NextStep, AddsCommandsToTheLibrarysAdvice) {
   EXPECT_EQ(next_step(not_found("store: holds no run"), "pull"),
             "check the path; if it is right, publish first: deltawire publish CKPT STORE");
   EXPECT_EQ(deltawire::next_step(not_found("store: holds no run")),
             "check the path; if it is right, publish first");
-  // Each of its rows is one of the library's, found by a message with these words alone.
+  // Each row extends one of the library's, found by a message with these words alone.
   for (const std::string_view words : typed_words()) {
     const NextStep* const step = find_next_step(io_error(std::string(words)));
     ASSERT_NE(step, nullptr) << words;
@@ -384,7 +384,7 @@ TEST(NextStep, AddsWhatToTypeToTheLibrarysAdvice) {
   }
 }
 
-TEST(NextStep, ImportAndExportAreNotReplicas) {
+TEST(NextStep, DiffersForImportAndExport) {
   const Status cut = corruption("deltas/weight_v000002: too short");
   EXPECT_EQ(next_step(cut, "import"),
             "of SRC: copy the version again; of STORE: deltawire fsck STORE lists it");

@@ -1,4 +1,4 @@
-// device/cuda.h on a machine without a GPU, and in a build without CUDA: a clear no.
+// device/cuda.h without a GPU, and in a build without CUDA: each call fails with the reason.
 #include "device/cuda.h"
 
 #include <gtest/gtest.h>
@@ -6,7 +6,7 @@
 namespace deltawire {
 namespace {
 
-TEST(CudaTest, EveryEntryPointSaysWhyThereIsNoGpu) {
+TEST(CudaTest, EveryCallReportsWhyThereIsNoGpu) {
   const Status status = cuda::available();
   if (status.ok()) GTEST_SKIP() << "there is a GPU";
   EXPECT_TRUE(status.code() == Code::kUnsupported || status.code() == Code::kDevice)

@@ -17,13 +17,13 @@ std::string hex(DigestKind kind, std::string_view text) {
   return hasher.finish().hex();
 }
 
-TEST(Digest, KnownValues) {
+TEST(Digest, MatchesKnownValues) {
   EXPECT_EQ(hex(DigestKind::kXxh3_128, ""), "99aa06d3014798d86001c324468d497f");
   EXPECT_EQ(hex(DigestKind::kSha256, "abc"),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
-TEST(Digest, InOneGoOrInPieces) {
+TEST(Digest, IsTheSameInOnePassOrInPieces) {
   std::vector<uint8_t> bytes(100000);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = uint8_t(i * i >> 3);
   for (const DigestKind kind : {DigestKind::kXxh3_128, DigestKind::kSha256, DigestKind::kSum128}) {
@@ -37,7 +37,7 @@ TEST(Digest, InOneGoOrInPieces) {
   }
 }
 
-TEST(Digest, HexIsReadBackAndChecked) {
+TEST(Digest, ParsesItsHex) {
   const Digest digest = digest_of(DigestKind::kXxh3_128, {});
   EXPECT_EQ(parse_digest(DigestKind::kXxh3_128, digest.hex()).value(), digest);
   EXPECT_EQ(parse_digest(DigestKind::kXxh3_128, "99aa").status().code(), Code::kCorruption);
@@ -45,8 +45,8 @@ TEST(Digest, HexIsReadBackAndChecked) {
             Code::kCorruption);
 }
 
-// ---- sum128: known values, equal bits on every target, and sums that add up however a tensor is
-// cut.
+// ---- sum128: known values, the same bits on every target, and sums that add up for any partition
+// of a tensor.
 
 std::vector<uint8_t> random_bytes(size_t size, uint32_t seed) {
   std::mt19937 random(seed);
@@ -59,8 +59,8 @@ Digest digest(Bytes bytes) { return digest_of(DigestKind::kSum128, bytes); }
 
 Digest finished(const Sums& sums, size_t size) { return must(sums.finish(size)); }
 
-// From a program in another language that was written from docs/format.md; tests/interop has it.
-TEST(Sum128, KnownValues) {
+// Computed by an independent program written from docs/format.md; see tests/interop.
+TEST(Sum128, MatchesKnownValues) {
   const auto hex = [](std::string_view text) {
     return digest({reinterpret_cast<const uint8_t*>(text.data()), text.size()}).hex();
   };
@@ -73,7 +73,7 @@ TEST(Sum128, KnownValues) {
   EXPECT_EQ(digest(bytes).hex(), "8e3d1096ea802a1d240201e6c7d02642");
 }
 
-TEST(Sum128, EveryTargetHasTheDefinition) {
+TEST(Sum128, EveryTargetMatchesTheDefinition) {
   const std::vector<uint8_t> bytes = random_bytes(8 * 700 + 9, 1);
   std::mt19937 random(2);
   for (int round = 0; round < 300; ++round) {
@@ -96,7 +96,7 @@ TEST(Sum128, EveryTargetHasTheDefinition) {
   }
 }
 
-// ---- cuts
+// ---- partitions
 
 // Rows of a box of a 3-d tensor: experts, rows, columns.
 struct Cut {
@@ -120,7 +120,7 @@ std::vector<size_t> random_cuts(size_t size, size_t pieces, std::mt19937* random
   return {cuts.begin(), cuts.end()};
 }
 
-TEST(Sums, AddUpInAnySharding) {
+TEST(Sums, AddUpForAnySharding) {
   std::mt19937 random(3);
   for (int round = 0; round < 400; ++round) {
     const size_t width = size_t{1} << random() % 4;
@@ -154,7 +154,7 @@ TEST(Sums, AddUpInAnySharding) {
   }
 }
 
-TEST(Sums, AddUpFlatAndUneven) {
+TEST(Sums, AddUpForUnevenFlatShards) {
   std::mt19937 random(4);
   for (int round = 0; round < 200; ++round) {
     const std::vector<uint8_t> tensor = random_bytes(1 + random() % 3000, uint32_t(round));
@@ -169,8 +169,8 @@ TEST(Sums, AddUpFlatAndUneven) {
   }
 }
 
-// Every word is cut: adding must not take the square of their number.
-TEST(Sums, ManyCutWords) {
+// Every word is split between two shards: adding them must not take quadratic time.
+TEST(Sums, AddUpWithManySplitWords) {
   constexpr size_t kRows = 300000, kColumns = 9, kCut = 4;
   const std::vector<uint8_t> tensor = random_bytes(kRows * kColumns, 12);
   Sums left, right;
@@ -182,7 +182,7 @@ TEST(Sums, ManyCutWords) {
   EXPECT_EQ(finished(left, tensor.size()), digest(tensor));
 }
 
-TEST(Sums, MissingOrRepeatedBytesGiveNoDigest) {
+TEST(Sums, RejectMissingOrRepeatedBytes) {
   const std::vector<uint8_t> tensor = random_bytes(100, 5);
   const Bytes bytes(tensor);
   const auto fails = [](const Sums& sums) { return sums.finish(100).status().message(); };
@@ -204,7 +204,7 @@ TEST(Sums, MissingOrRepeatedBytesGiveNoDigest) {
   EXPECT_EQ(fails(hole), "sums: bytes are missing at 48");
 }
 
-TEST(Sums, ForeignTextIsRefused) {
+TEST(Sums, RejectInvalidText) {
   Sums sums;
   sums.add(random_bytes(13, 6), 3);
   const std::string good = sums.to_string();
@@ -223,7 +223,7 @@ TEST(Sums, ForeignTextIsRefused) {
 
 // ---- changes
 
-TEST(Sums, ReplacedWord) {
+TEST(Sums, UpdateForReplacedWords) {
   std::vector<uint8_t> tensor = random_bytes(4000, 7);
   Sums sums;
   sums.add(tensor, 0);
@@ -241,7 +241,7 @@ TEST(Sums, ReplacedWord) {
   EXPECT_EQ(finished(sums, tensor.size()), digest(tensor));
 }
 
-TEST(Sums, ElementsThatAreReplaced) {
+TEST(Sums, UpdateForReplacedElements) {
   ThreadPool pool(3);
   std::mt19937 random(11);
   for (const unsigned width : {1U, 2U, 4U, 8U}) {
@@ -267,7 +267,7 @@ TEST(Sums, ElementsThatAreReplaced) {
   }
 }
 
-TEST(Sum128, EveryChangeOfOneElementIsSeen) {
+TEST(Sum128, DetectsEveryChangeOfOneBit) {
   for (const size_t width : {1, 2, 4}) {
     std::vector<uint8_t> tensor = random_bytes(1030, uint32_t(width));
     const Digest before = digest(tensor);
@@ -281,7 +281,7 @@ TEST(Sum128, EveryChangeOfOneElementIsSeen) {
   }
 }
 
-// Changes that real mistakes make: no two of them have one digest, nor one half of a digest.
+// Typical mistakes (shifts, swaps, rotations): no two give the same digest or half of a digest.
 TEST(Sum128, StructuredChangesDoNotCollide) {
   constexpr size_t kRows = 48, kColumns = 40;  // bf16; rows are no multiples of segments
   for (const bool constant : {false, true}) {
@@ -352,7 +352,7 @@ TEST(Sum128, StructuredChangesDoNotCollide) {
   }
 }
 
-TEST(Sum128, TheNumberOfBytesCounts) {
+TEST(Sum128, DependsOnTheSize) {
   std::set<std::string> seen;
   const std::vector<uint8_t> zeros(1000);
   for (size_t size = 0; size <= zeros.size(); ++size)

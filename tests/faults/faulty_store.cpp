@@ -8,7 +8,7 @@
 namespace deltawire {
 namespace {
 
-// What reaches the disk of a write that is torn.
+// The part of a torn write that reaches the disk.
 class FirstHalf final : public Body {
  public:
   explicit FirstHalf(const Body& inner) : inner_(inner) {}
@@ -21,7 +21,7 @@ class FirstHalf final : public Body {
   const Body& inner_;
 };
 
-// Turns over one bit of `bytes`, if it lies there: bit `random` of an object of `size` bytes, of
+// Flips one bit of `bytes`, if it lies there: bit `random` of an object of `size` bytes, of
 // which these begin at `offset`.
 void flip_bit(uint64_t random, uint64_t size, uint64_t offset, std::span<uint8_t> bytes) {
   if (size == 0) return;
@@ -149,7 +149,7 @@ void FaultyStore::do_late_writes(uint64_t call) {
     late_.erase(end, late_.end());
   }
   for (const LateWrite& write : due) {
-    // Nobody waits for the answer any more.
+    // Nobody waits for the result any more.
     static_cast<void>(do_write(write.operation, write.name, MemoryBody(write.bytes), false));
   }
 }
@@ -209,7 +209,7 @@ Status FaultyStore::put_unsynced(Operation operation, std::string_view name, con
   return unsynced_.put_if_absent(name, body);
 }
 
-// While some writes are kept apart, an object may move from one store to the other.
+// While unsynced writes are kept separately, an object may move from one store to the other.
 std::unique_lock<std::mutex> FaultyStore::hold_still() {
   return loses_ ? std::unique_lock(write_mutex_) : std::unique_lock<std::mutex>();
 }

@@ -1,4 +1,4 @@
-// A program outside the tree: sees only what is installed.
+// A program outside the tree that uses only what is installed.
 #include <deltawire/chain.h>
 #include <deltawire/delta.h>
 #include <deltawire/digest.h>
@@ -14,7 +14,7 @@ namespace dw = deltawire;
 
 namespace {
 
-// A chain of five versions, looked at, planned, pinned, merged, checked.
+// Publishes five versions; inspects, plans, pins, merges, checks and collects them.
 dw::Status use_a_chain() {
   DW_ASSIGN_OR_RETURN(const std::shared_ptr<dw::Store> store,
                       dw::open_store("memory:consumer", {}));
@@ -54,7 +54,7 @@ int main() {
   hasher.update("deltawire");
   const bool same = hasher.finish().hex() == "cf216a14312a6a80d4b4a6f2fd16f17c";
 
-  // Links every layer, and with them every library that they stand on.
+  // Links every layer with its libraries.
   const auto report = dw::diff_checkpoints("no-such-old", "no-such-new", "delta", {});
   std::puts(report.ok() ? "a delta of nothing" : report.status().to_string().c_str());
   const dw::Status used = use_a_chain();

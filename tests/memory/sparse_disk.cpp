@@ -1,6 +1,6 @@
 // Preloaded into a program, it leaves holes where the program writes zeros and reserves no disk, so
 // that files of a sparse model stay sparse wherever they are copied: a model of 20 GB then fits on
-// any disk. What the program reads, and the memory it takes, are as without it.
+// any disk. The program's reads and its memory are unaffected.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -18,7 +18,7 @@ bool all_zero(const void* data, size_t size) {
   return size >= kWorthAHole && bytes[0] == 0 && std::memcmp(bytes, bytes + 1, size - 1) == 0;
 }
 
-// Whether [offset, offset + size) may be left out of a file: nothing lies there yet.
+// Whether [offset, offset + size) may be left out of a file: there is no data yet.
 bool skip(int fd, const void* data, size_t size, off_t offset) {
   struct stat info;
   if (!all_zero(data, size) || ::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return false;
