@@ -10,7 +10,7 @@
 namespace deltawire::testing {
 namespace {
 
-TEST(Chain, OneRunPerStore) {
+TEST(Chain, AllowsOneRunPerStore) {
   auto store = std::make_shared<MemoryStore>("x");
   EXPECT_FAILS(Chain::open(store, {}), kNotFound, "memory:x", "no run");
   const Chain chain = create_chain(store, {}, false).value();
@@ -19,7 +19,7 @@ TEST(Chain, OneRunPerStore) {
   EXPECT_FALSE(chain.head().value().has_value());
 }
 
-TEST(Chain, TheHeadIsFoundFromAnyHint) {
+TEST(Chain, FindsTheHeadFromAnyHint) {
   TestChain made;
   for (int i = 0; i < 40; ++i) made.add(10);
   EXPECT_EQ(made.chain.head().value(), 39U);
@@ -32,7 +32,7 @@ TEST(Chain, TheHeadIsFoundFromAnyHint) {
   EXPECT_EQ(made.chain.head().value(), 39U);
 }
 
-TEST(Chain, HolesThatRetentionLeftDoNotHideTheHead) {
+TEST(Chain, FindsTheHeadBehindPrunedVersions) {
   TestChain made;
   for (int i = 0; i < 40; ++i) made.add(10);
   for (uint64_t v : {0, 1, 2, 3, 6, 7, 8, 9, 10}) {
@@ -44,8 +44,8 @@ TEST(Chain, HolesThatRetentionLeftDoNotHideTheHead) {
   }
 }
 
-// A listing that does not show what was put a moment ago.
-TEST(Chain, AListingThatLagsDoesNotHideTheHead) {
+// A listing that does not show the newest objects yet.
+TEST(Chain, FindsTheHeadWithAStaleListing) {
   TestChain made;
   for (int i = 0; i < 40; ++i) made.add(10);
   for (const uint64_t shown : {0, 1, 20, 39}) {
@@ -61,7 +61,7 @@ TEST(Chain, AListingThatLagsDoesNotHideTheHead) {
   }
 }
 
-TEST(Chain, WhatComesNextIsSeenInOneRound) {
+TEST(Chain, FindsTheNextVersionWithFourRequests) {
   TestChain made;
   for (int i = 0; i < 6; ++i) made.add(10);
   made.hooks->requests = 0;
@@ -84,7 +84,7 @@ TEST(Chain, WhatComesNextIsSeenInOneRound) {
   }
 }
 
-TEST(Chain, WhatComesNextIsSeenThoughListingsAreBehind) {
+TEST(Chain, FindsTheNextVersionWithStaleListings) {
   TestChain made;
   for (int i = 0; i < 6; ++i) made.add(10);
   for (size_t shown = 0; shown < 6; ++shown) {
@@ -100,7 +100,7 @@ TEST(Chain, WhatComesNextIsSeenThoughListingsAreBehind) {
   }
 }
 
-TEST(Chain, WhatComesNextIsSeenBehindHolesAndDamage) {
+TEST(Chain, FindsTheNextVersionBehindHolesAndDamage) {
   TestChain made;
   for (int i = 0; i < 8; ++i) made.add(10);
   for (int v = 2; v < 6; ++v) ASSERT_TRUE(made.memory->remove(manifest_name(v)).ok());
@@ -118,7 +118,7 @@ TEST(Chain, WhatComesNextIsSeenBehindHolesAndDamage) {
   EXPECT_FAILS(made.chain.newest_after(6), kUnavailable);
 }
 
-TEST(Chain, AVersionIsCommittedOnce) {
+TEST(Chain, CommitsEachVersionOnce) {
   TestChain made;
   made.add(10);
   Manifest mine = made.next(5, false), theirs = mine;
@@ -130,7 +130,7 @@ TEST(Chain, AVersionIsCommittedOnce) {
   EXPECT_TRUE(commit_version(made.chain, theirs).ok());
 }
 
-TEST(Chain, ARecordInTheWrongPlaceIsRefused) {
+TEST(Chain, RejectsRecordsInTheWrongPlace) {
   TestChain made;
   for (int i = 0; i < 3; ++i) made.add(10);
   const std::string one = made.memory->get(manifest_name(1), 1 << 20).value();
@@ -153,21 +153,21 @@ TEST(Chain, ARecordInTheWrongPlaceIsRefused) {
   }
 }
 
-TEST(Keys, FilesAreMadeOnceAndKeptPrivate) {
+TEST(Keys, CreatesFilesOnceAndPrivate) {
   TempFolder folder;
   const fs::path key = folder.path() / "trainer";
   const std::string hex = make_key_files(key).value();
   EXPECT_EQ(fs::status(key).permissions(), fs::perms(0600));
   EXPECT_EQ(read_file(folder.path() / "trainer.pub"), "deltawire-public " + hex + "\n");
   EXPECT_FAILS(make_key_files(key), kConflict, key.string());
-  // A public key in the way: the private one is not left behind.
+  // An existing public key file: the new private key is removed again.
   folder.put("other.pub", "");
   EXPECT_FAILS(make_key_files(folder.path() / "other"), kConflict);
   EXPECT_FALSE(fs::exists(folder.path() / "other"));
   EXPECT_NE(make_key_files(folder.path() / "second").value(), hex);
 }
 
-TEST(Keys, APrivateKeyThatOthersCanReadIsRefused) {
+TEST(Keys, RejectsAPrivateKeyOthersCanRead) {
   TempFolder folder;
   const fs::path key = folder.path() / "k";
   ASSERT_TRUE(make_key_files(key).ok());
@@ -178,7 +178,7 @@ TEST(Keys, APrivateKeyThatOthersCanReadIsRefused) {
   }
 }
 
-TEST(Keys, FilesThatAreNotKeysAreNamed) {
+TEST(Keys, ErrorsNameInvalidKeyFiles) {
   TempFolder folder;
   ASSERT_TRUE(make_key_files(folder.path() / "k").ok());
   const auto file = [&](const char* name, const std::string& text) {
@@ -202,7 +202,7 @@ TEST(Keys, FilesThatAreNotKeysAreNamed) {
 }
 
 // RFC 8032, section 7.1, test 3.
-TEST(Keys, SignaturesAreEd25519) {
+TEST(Keys, ProducesEd25519Signatures) {
   TempFolder folder;
   const fs::path key = folder.put(
       "k", "deltawire-private c5aa8df43f9f837bedb7442f31dcb7b166d38535076f094b85ce3a2e0b4458f7\n");
@@ -245,14 +245,14 @@ class SignedChain : public ::testing::Test {
   std::shared_ptr<MemoryStore> store_;
 };
 
-TEST_F(SignedChain, IsReadByThoseWhoTrustTheKey) {
+TEST_F(SignedChain, IsReadableWithATrustedKey) {
   EXPECT_TRUE(read_with("mine.pub").ok());
   EXPECT_TRUE(read_with("both.pub").ok());
   EXPECT_TRUE(read_with("").ok());
   EXPECT_FAILS(read_with("yours.pub"), kCorruption, "manifests/0000000000.json", "not trusted");
 }
 
-TEST_F(SignedChain, AForgedRecordIsRefusedThoughItsChecksumHolds) {
+TEST_F(SignedChain, RejectsForgedRecordsWithValidChecksums) {
   const Manifest m = Chain::open(store_, {}).value().version(0).value().manifest;
   Manifest forged = m;
   forged.publisher = "forger";
@@ -261,7 +261,7 @@ TEST_F(SignedChain, AForgedRecordIsRefusedThoughItsChecksumHolds) {
   EXPECT_TRUE(read_with("").ok());
   EXPECT_FAILS(read_with("mine.pub"), kCorruption, "signature", "got none");
 
-  // The signature of another text.
+  // A signature of another text.
   const Signature old = options("mine", "").sign("other").value();
   const std::string text = serialise_manifest(forged, [&](std::string_view) -> Result<Signature> {
                              return old;
@@ -272,13 +272,13 @@ TEST_F(SignedChain, AForgedRecordIsRefusedThoughItsChecksumHolds) {
   EXPECT_FAILS(lenient.version(0), kCorruption, "signature: invalid");
 }
 
-TEST_F(SignedChain, APublisherDoesNotSignWhatItsReadersWouldRefuse) {
+TEST_F(SignedChain, PublisherMustTrustItsOwnKey) {
   EXPECT_FAILS(read_keys({.sign = path("mine"), .trust = path("yours.pub")}), kInvalidArgument,
                "mine", "yours.pub");
   EXPECT_TRUE(read_keys({.sign = path("mine"), .trust = both_}).ok());
 }
 
-TEST_F(SignedChain, HopRecordsAreSignedAndCheckedToo) {
+TEST_F(SignedChain, SignsAndVerifiesHopRecords) {
   const Chain chain = open_with_keys(store_, options("mine", "mine.pub")).value();
   const VersionRecord zero = chain.version(0).value();
   ASSERT_TRUE(store_->put("full/0000000000-cc/x", MemoryBody("abc")).ok());
@@ -291,7 +291,7 @@ TEST_F(SignedChain, HopRecordsAreSignedAndCheckedToo) {
   EXPECT_FAILS(read_hop(other, names[0]), kCorruption, "not trusted");
 }
 
-TEST_F(SignedChain, AHopRecordNeedsItsPartsInTheStore) {
+TEST_F(SignedChain, HopRecordsNeedTheirPartsInTheStore) {
   const Chain chain = open_with_keys(store_, options("mine", "")).value();
   const VersionRecord zero = chain.version(0).value();
   PartRef part{"full/0000000000-cc/x", 3, record_digest("abc")};

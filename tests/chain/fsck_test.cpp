@@ -8,7 +8,7 @@
 namespace deltawire::testing {
 namespace {
 
-// Seven versions, one of them full, an anchor, merged deltas, a pin, a heartbeat, a note of gc.
+// Seven versions (one full), an anchor, merged deltas, a pin, a heartbeat and a gc note.
 void fill_for_fsck(TestChain& real) {
   for (int v = 0; v < 7; ++v) real.publish_step(v == 3);
   real.add_anchor(5);
@@ -36,7 +36,7 @@ class FsckTest : public ::testing::Test {
   TestChain real;
 };
 
-TEST_F(FsckTest, ASoundChainIsClean) {
+TEST_F(FsckTest, SoundChainIsClean) {
   const FsckReport report = check(real);
   EXPECT_TRUE(report.clean()) << (report.problems.empty() ? report.warnings : report.problems)[0];
   EXPECT_EQ(report.num_versions, 7U);
@@ -48,9 +48,9 @@ TEST_F(FsckTest, ASoundChainIsClean) {
   EXPECT_GT(report.bytes, 1000U);
 }
 
-TEST(Fsck, AnEmptyRunIsClean) { EXPECT_TRUE(check(TestChain()).clean()); }
+TEST(Fsck, EmptyRunIsClean) { EXPECT_TRUE(check(TestChain()).clean()); }
 
-TEST(FsckSlow, EverySingleByteChangeIsFound) {
+TEST(FsckSlow, DetectsEverySingleByteChange) {
   DW_LABEL(slow);
   TestChain real;
   fill_for_fsck(real);
@@ -62,7 +62,7 @@ TEST(FsckSlow, EverySingleByteChangeIsFound) {
       bad[at] = char(bad[at] ^ (1 << (at % 8)));
       ASSERT_TRUE(real.memory->put(object, MemoryBody(bad)).ok());
       const Result<FsckReport> report = check_chain(real.chain, {true, 1, {}});
-      // A damaged run record ends it at once.
+      // With a damaged run record fsck fails at once.
       const bool found = report.ok() ? !report->clean() : object == kRunName;
       EXPECT_TRUE(found) << object << ", byte " << at;
       ++changes;
@@ -73,7 +73,7 @@ TEST(FsckSlow, EverySingleByteChangeIsFound) {
   EXPECT_TRUE(check(real).clean());
 }
 
-TEST_F(FsckTest, EveryChangeOfSizeAndEveryLossIsFound) {
+TEST_F(FsckTest, DetectsEverySizeChangeAndLoss) {
   for (const std::string& object : objects_of(*real.memory)) {
     const std::string good = real.memory->get(object, 1 << 20).value();
     const auto is_found = [&] {
@@ -87,7 +87,7 @@ TEST_F(FsckTest, EveryChangeOfSizeAndEveryLossIsFound) {
       EXPECT_TRUE(is_found()) << object << " with a byte less";
     }
     ASSERT_TRUE(real.memory->remove(object).ok());
-    // What comes and goes by itself may be missing.
+    // Pins, heartbeats and gc notes are temporary: they may be missing.
     const bool may_go = object.starts_with(kPinPrefix) || object.starts_with(kReplicaPrefix) ||
                         object.starts_with(kTrashPrefix);
     EXPECT_NE(is_found(), may_go) << object << " removed";
@@ -96,8 +96,8 @@ TEST_F(FsckTest, EveryChangeOfSizeAndEveryLossIsFound) {
   EXPECT_TRUE(check(real).clean());
 }
 
-// Of files beside the weights.
-TEST(Fsck, UnknownFilesAreFound) {
+// Files beside the weights.
+TEST(Fsck, DetectsWrongSideFiles) {
   const auto problem_of = [](const std::function<void(TestChain&, Manifest*)>& tamper) {
     TestChain real;
     for (int v = 0; v < 3; ++v) real.publish_step();
@@ -148,7 +148,7 @@ TEST(Fsck, UnknownFilesAreFound) {
                        "the version has no file config.json"));
 }
 
-TEST_F(FsckTest, UnknownObjectsAreReportedAsOrphans) {
+TEST_F(FsckTest, ReportsUnknownObjectsAsOrphans) {
   for (const char* name : {"parts/0000000002-ff/part-00000.safetensors", "full/0000000001-ff/x",
                            "pending/0000000001-ff/rank-00000.json", "schemas/x.json", "notes.txt",
                            "hops/x", "manifests/x", "parts/x", "pins/x"}) {
@@ -161,14 +161,14 @@ TEST_F(FsckTest, UnknownObjectsAreReportedAsOrphans) {
     EXPECT_EQ(report.orphan_bytes, 3U);
     ASSERT_TRUE(real.memory->remove(name).ok());
   }
-  // A publish that is under way is not an orphan.
+  // Parts of a publish in progress are not orphans.
   ASSERT_TRUE(real.memory->put("parts/0000000007-ff/x", MemoryBody("xyz")).ok());
   const FsckReport report = check(real);
   EXPECT_TRUE(report.clean());
   EXPECT_EQ(report.num_waiting, 1U);
 }
 
-TEST_F(FsckTest, WithoutContentsOnlyPresenceAndSizesAreSeen) {
+TEST_F(FsckTest, WithoutContentsChecksPresenceAndSizes) {
   const std::string name = real.records[4].manifest.parts[0].name;
   std::string bytes = real.memory->get(name, 1 << 20).value();
   bytes[20] = char(bytes[20] ^ 1);
@@ -179,8 +179,8 @@ TEST_F(FsckTest, WithoutContentsOnlyPresenceAndSizesAreSeen) {
   EXPECT_EQ(check_chain(real.chain, {false, 1, {}})->problems.size(), 1U);
 }
 
-// Records that are sound in themselves and lie about each other: a forger's, with fitting sums.
-TEST(Fsck, RecordsThatContradictTheirPartsAreFound) {
+// Records with valid checksums that contradict each other, as a forger would write them.
+TEST(Fsck, DetectsRecordsThatContradictTheirParts) {
   struct Lie {
     const char* what;
     std::function<void(Manifest*)> tell;
@@ -214,8 +214,8 @@ TEST(Fsck, RecordsThatContradictTheirPartsAreFound) {
   }
 }
 
-TEST(Fsck, PartsThatFitTheirSumsButNotTheVersionAreFound) {
-  // The parts of version 2 under the manifest of version 3: whole, but of another base.
+TEST(Fsck, DetectsPartsOfAnotherVersion) {
+  // The parts of version 2 under the manifest of version 3: intact, but with another base.
   TestChain real;
   for (int v = 0; v < 4; ++v) real.publish_step();
   Manifest m = real.records[3].manifest;
@@ -227,7 +227,7 @@ TEST(Fsck, PartsThatFitTheirSumsButNotTheVersionAreFound) {
   EXPECT_TRUE(names_problem(report, "base: expected"));
 }
 
-TEST(Fsck, SchemasMayChange) {
+TEST(Fsck, AllowsSchemaChanges) {
   TestChain real;
   real.publish_step();
   real.publish_step();
@@ -241,20 +241,20 @@ TEST(Fsck, SchemasMayChange) {
   EXPECT_EQ(report.num_schemas, 2U);
 }
 
-TEST_F(FsckTest, AHoleIsDamageUnlessAnAnchorFollows) {
+TEST_F(FsckTest, MissingVersionIsDamageWithoutAnotherPath) {
   const std::string two = real.memory->get(manifest_name(1), 1 << 20).value();
   ASSERT_TRUE(real.memory->remove(manifest_name(1)).ok());
-  // Version 2 is reached by the merged delta; the parts of version 1 are orphans now.
+  // The merged delta leads to version 2; the parts of version 1 are now orphans.
   FsckReport report = check(real);
   EXPECT_TRUE(report.problems.empty());
   EXPECT_EQ(report.num_orphans, real.records[1].manifest.parts.size());
-  // Without it nothing leads to version 2.
+  // Without version 0, nothing leads to version 2.
   ASSERT_TRUE(real.memory->remove(manifest_name(0)).ok());
   report = check(real);
   EXPECT_TRUE(names_problem(report, "manifests/0000000002.json: no anchor leads"));
 }
 
-TEST(Fsck, DamagedSignaturesAreFoundWithoutAKey) {
+TEST(Fsck, DetectsDamagedSignaturesWithoutAKey) {
   TempFolder folder;
   ASSERT_TRUE(make_key_files(folder.path() / "k").ok());
   TestChain real({make_signer(folder.path() / "k").value(), check_signatures_only()});
@@ -270,7 +270,7 @@ TEST(Fsck, DamagedSignaturesAreFoundWithoutAKey) {
   }
 }
 
-TEST_F(FsckTest, AStoreThatFailsIsNotDamage) {
+TEST_F(FsckTest, StoreFailureIsNotDamage) {
   real.hooks->requests = 0;
   ASSERT_TRUE(check(real).clean());
   const uint64_t requests = real.hooks->requests;

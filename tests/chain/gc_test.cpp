@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kGrace = 3600;
 
-// Twenty versions; whole at 0, 6 (full), 11 (anchor), 15 (anchor); merged deltas between.
+// Twenty versions; full states at 0, 6, 11 (anchor) and 15 (anchor); merged deltas between them.
 void fill(TestChain& real, int versions = 20) {
   for (int v = 0; v < versions; ++v) {
     real.publish_step(v == 6);
@@ -24,7 +24,7 @@ void fill(TestChain& real, int versions = 20) {
   }
 }
 
-// `now`: by the store's clock.
+// `now` is the store's clock.
 GcReport collect(const TestChain& real, uint64_t keep, int64_t now, bool dry_run = false) {
   real.memory->set_clock(now);
   return must(collect_garbage(real.chain, {keep, kGrace, dry_run}));
@@ -44,7 +44,7 @@ std::set<uint64_t> numbers(uint64_t first, uint64_t last) {
   return set;
 }
 
-// From nothing to a version, every byte compared.
+// Reads a version from scratch and compares every byte.
 ::testing::AssertionResult can_read(const TestChain& real, uint64_t version) {
   const Result<Plan> plan = plan_catch_up(real.chain, {}, version);
   if (!plan.ok()) return ::testing::AssertionFailure() << plan.status().to_string();
@@ -65,7 +65,7 @@ class GcTest : public ::testing::Test {
   TestChain real;
 };
 
-TEST_F(GcTest, KeepsTheLastVersionsAndWhatLeadsToThem) {
+TEST_F(GcTest, KeepsTheNewestVersionsAndTheirAnchor) {
   const int64_t now = unix_now();
   const size_t parts = num_objects(*real.memory, "parts/") + num_objects(*real.memory, "full/");
   const GcReport report = collect(real, 3, now);
@@ -77,7 +77,7 @@ TEST_F(GcTest, KeepsTheLastVersionsAndWhatLeadsToThem) {
   EXPECT_TRUE(can_read(real, 17));
   EXPECT_TRUE(can_read(real, 19));
   expect_sound(real);
-  // Objects outlive their records by the grace period.
+  // Objects are kept for the grace period after their records are gone.
   EXPECT_EQ(num_objects(*real.memory, "parts/") + num_objects(*real.memory, "full/"), parts);
   EXPECT_EQ(collect(real, 3, now + kGrace - 1).num_deleted, 0U);
   const GcReport later = collect(real, 3, now + kGrace);
@@ -87,7 +87,7 @@ TEST_F(GcTest, KeepsTheLastVersionsAndWhatLeadsToThem) {
             parts - report.num_noted);
   EXPECT_EQ(num_objects(*real.memory, "trash/"), 0U);
   expect_sound(real);
-  // And then there is nothing left to do.
+  // Nothing is left to do.
   const GcReport last = collect(real, 3, now + 2 * kGrace);
   EXPECT_EQ(last.num_versions + last.num_hops + last.num_noted + last.num_deleted, 0U);
 }
@@ -140,9 +140,9 @@ TEST_F(GcTest, KeepsWhatAPinNeeds) {
   EXPECT_FAILS(pin_version(real.chain, 7), kNotFound);
 }
 
-TEST(Gc, APinThatRacesWithItIsSeenByOneOfThem) {
+TEST(Gc, RaceWithAPinHasOneWinner) {
   DW_LABEL(long);
-  // At every request of a gc somebody pins version 8: afterwards it is pinned and readable, or the
+  // Version 8 is pinned before the n-th request of gc: afterwards it is pinned and readable, or the
   // pin was refused.
   size_t pinned = 0, refused = 0;
   for (uint64_t n = 0;; ++n) {
@@ -182,14 +182,14 @@ Heartbeat reader(std::optional<uint64_t> from, uint64_t to, int64_t now, int64_t
   return {.name = "reader", .host = "h", .seen = now, .lease = Lease{from, to, expires}};
 }
 
-TEST_F(GcTest, KeepsWhatALiveLeaseNames) {
+TEST_F(GcTest, KeepsLeasedVersions) {
   int64_t now = unix_now();
   ASSERT_TRUE(write_heartbeat(*real.memory, reader(3, 9, now, now + 10 * kGrace)).ok());
   EXPECT_EQ(collect(real, 1, now).kept, (std::vector<VersionRange>{{0, 9}, {15, 19}}));
   collect(real, 1, now += kGrace);
   const auto plan = must(plan_catch_up(real.chain, real.held(3), 9));
   EXPECT_EQ(follow_plan(*real.memory, plan, real.states[3]).value(), real.states[9]);
-  // Expired: gone, in two steps.
+  // An expired lease is collected in two steps.
   now += 10 * kGrace;
   EXPECT_EQ(collect(real, 1, now).kept, (std::vector<VersionRange>{{15, 19}}));
   collect(real, 1, now + kGrace);
@@ -197,14 +197,14 @@ TEST_F(GcTest, KeepsWhatALiveLeaseNames) {
   EXPECT_EQ(versions_of(real), numbers(15, 19));
 }
 
-TEST_F(GcTest, AClockThatIsFarAheadDoesNotKeepAChainForEver) {
+TEST_F(GcTest, LimitsLeasesOfFastClocks) {
   const int64_t now = unix_now();
   ASSERT_TRUE(write_heartbeat(*real.memory, reader({}, 9, now, now + 1'000'000'000)).ok());
   EXPECT_EQ(collect(real, 1, now + kMaxLeaseSeconds - 1, true).kept.size(), 2U);
   EXPECT_EQ(collect(real, 1, now + kMaxLeaseSeconds, true).kept.size(), 1U);
 }
 
-TEST_F(GcTest, AReaderThatPlannedBeforeItsLeaseWasSeenIsServed) {
+TEST_F(GcTest, ServesAReaderThatPlannedBeforeItsLease) {
   int64_t now = unix_now();
   const Plan plan = plan_catch_up(real.chain, {}, 9).value();
   collect(real, 1, now);  // sees no lease: the records go
@@ -218,7 +218,7 @@ TEST_F(GcTest, AReaderThatPlannedBeforeItsLeaseWasSeenIsServed) {
   expect_sound(real);
 }
 
-TEST_F(GcTest, AHeartbeatThatCannotBeReadMightHoldALease) {
+TEST_F(GcTest, UnreadableHeartbeatDelaysDeletion) {
   ASSERT_TRUE(real.memory->put("replicas/x.json", MemoryBody("{}")).ok());
   const Plan plan = plan_catch_up(real.chain, {}, 9).value();  // what its replica may be reading
   const int64_t now = unix_now();
@@ -232,7 +232,7 @@ TEST_F(GcTest, AHeartbeatThatCannotBeReadMightHoldALease) {
     EXPECT_TRUE(contains(report->notes[0], "replicas/x.json"));
   }
   EXPECT_EQ(follow_plan(*real.memory, plan, {}).value(), real.states[9]);
-  // Not for ever.
+  // But not for ever.
   EXPECT_EQ(collect(real, 1, unix_now() + kMaxLeaseSeconds + 2).num_deleted, first.num_noted);
   EXPECT_EQ(num_objects(*real.memory, "replicas/"), 1U);
   EXPECT_EQ(collect(real, 1, unix_now() + 31 * 24 * 3600).num_forgotten, 1U);
@@ -245,7 +245,7 @@ TEST_F(GcTest, RemovesOrphansInTwoSteps) {
                            "parts/0000000002-dead/x", "pending/0000000007-dead/rank-00000.json"}) {
     ASSERT_TRUE(real.memory->put(name, MemoryBody(bytes)).ok());
   }
-  // A publish under way, a stranger, something that only looks like a part: never touched.
+  // A publish in progress, an unknown file, a name that only looks like a part: never touched.
   for (const char* name : {"parts/0000000020-live/x", "notes.txt", "parts/y"}) {
     ASSERT_TRUE(real.memory->put(name, MemoryBody(bytes)).ok());
   }
@@ -262,7 +262,7 @@ TEST_F(GcTest, RemovesOrphansInTwoSteps) {
   for (uint64_t version = 0; version < 20; ++version) EXPECT_TRUE(can_read(real, version));
 }
 
-TEST(Gc, NotedOrphanNamedByARecordIsKept) {
+TEST(Gc, KeepsANotedOrphanOnceARecordNamesIt) {
   // A compaction that took longer than the grace period.
   TestChain real;
   fill(real);
@@ -279,7 +279,7 @@ TEST(Gc, NotedOrphanNamedByARecordIsKept) {
   EXPECT_EQ(num_objects(*real.memory, "trash/"), 0U);
 }
 
-TEST(Gc, RefusesAChainThatNoAnchorLeadsTo) {
+TEST(Gc, RefusesAChainWithoutAnchor) {
   TestChain real;
   for (int v = 0; v < 8; ++v) real.publish_step();
   ASSERT_TRUE(real.memory->remove(real.records[0].manifest.parts[0].name).ok());
@@ -288,7 +288,7 @@ TEST(Gc, RefusesAChainThatNoAnchorLeadsTo) {
   EXPECT_EQ(versions_of(real), numbers(0, 7));
 }
 
-TEST_F(GcTest, AnchorWithoutItsObjectsIsNotUsed) {
+TEST_F(GcTest, IgnoresAnAnchorWithoutItsObjects) {
   const auto hops = list_hops(real.chain, 15, 15, 1).value();
   ASSERT_FALSE(hops.empty());
   const HopRecord anchor = read_hop(real.chain, hops[0]).value();
@@ -297,9 +297,9 @@ TEST_F(GcTest, AnchorWithoutItsObjectsIsNotUsed) {
   EXPECT_EQ(collect(real, 3, unix_now()).kept, (std::vector<VersionRange>{{11, 19}}));
 }
 
-TEST_F(GcTest, NotesThatWereTamperedWithDeleteNothing) {
+TEST_F(GcTest, ForgedNotesDeleteNothing) {
   const int64_t now = unix_now();
-  // By the store's clock each note is older than the grace period.
+  // The store's clock makes each note older than the grace period.
   const auto put_note = [&](const Trash& trash) {
     real.memory->set_clock(now - 10 * kGrace);
     const std::string text = serialise_trash(trash);
@@ -312,16 +312,16 @@ TEST_F(GcTest, NotesThatWereTamperedWithDeleteNothing) {
     EXPECT_EQ(report.num_deleted, 0U);
     EXPECT_EQ(report.notes.size(), 1U);
   }
-  // Names of parts that records still have.
+  // Notes that name parts of existing records.
   Trash trash{now, {}, {}};
   trash.objects.push_back({real.records[19].manifest.parts[0].name, 1, ""});
   trash.objects.push_back({real.records[18].manifest.parts[0].name, 1, manifest_name(18)});
   put_note(trash);
   EXPECT_EQ(collect(real, 100, now).num_deleted, 0U);
   expect_sound(real);
-  // The same, said to be of a record that is not there.
+  // The same, attributed to a record that does not exist.
   trash.objects = {{real.records[19].manifest.parts[0].name, 1, "manifests/9999999999.json"}};
-  // What a publisher, or a compaction, is about to name.
+  // Objects that a publisher or a compaction is about to reference.
   for (const char* name : {"parts/0000000020-live/x", "parts/0000000012-live/x"}) {
     ASSERT_TRUE(real.memory->put(name, MemoryBody("x")).ok());
     trash.objects.push_back({name, 1, ""});
@@ -336,8 +336,8 @@ TEST_F(GcTest, NotesThatWereTamperedWithDeleteNothing) {
 
 constexpr int64_t kAnHour = 3600, kFarOff[] = {-1000 * kAnHour, -kAnHour, kAnHour, 1000 * kAnHour};
 
-// Through a store that can be asked for its time, and through one that cannot.
-TEST(Gc, MeasuresTheGracePeriodByTheStoresClock) {
+// With a store that reports its time, and with one that does not.
+TEST(Gc, MeasuresTheGracePeriodByTheStoreClock) {
   for (const int64_t ahead : kFarOff) {
     for (const bool can_be_asked : {true, false}) {
       SCOPED_TRACE(std::to_string(ahead) + (can_be_asked ? ", asked" : ", not asked"));
@@ -366,8 +366,8 @@ TEST(Gc, MeasuresTheGracePeriodByTheStoresClock) {
   }
 }
 
-// Whatever the clock said of whoever put the note.
-TEST(Gc, ANoteIsAsOldAsTheStoreSays) {
+// The clock of the machine that wrote the note does not count.
+TEST(Gc, NoteAgeIsByTheStoreClock) {
   for (const int64_t ahead : kFarOff) {
     TestChain real;
     fill(real);
@@ -380,7 +380,7 @@ TEST(Gc, ANoteIsAsOldAsTheStoreSays) {
   }
 }
 
-TEST(Gc, ALeaseRunsByTheStoresClock) {
+TEST(Gc, LeasesExpireByTheStoreClock) {
   for (const int64_t ahead : kFarOff) {
     TestChain real;
     fill(real);
@@ -413,17 +413,17 @@ class StoreWithoutTimes final : public ForwardingStore {
   }
 };
 
-TEST_F(GcTest, AStoreWithoutTimesLosesNothing) {
+TEST_F(GcTest, NeedsStoreTimesForAGracePeriod) {
   const size_t before = num_objects(*real.memory, "");
   const Chain chain = Chain::open(std::make_shared<StoreWithoutTimes>(real.memory)).value();
   EXPECT_FAILS(collect_garbage(chain, {1, kGrace}), kUnsupported, "no times");
   EXPECT_EQ(num_objects(*real.memory, ""), before);
-  // What would be done can still be asked for, by a clock that may be wrong.
+  // A dry run works with this machine's clock, which may be wrong.
   const GcReport dry = collect_garbage(chain, {1, kGrace, true}).value();
   EXPECT_EQ(dry.num_versions, 15U);
   ASSERT_EQ(dry.notes.size(), 1U);
   EXPECT_TRUE(contains(dry.notes[0], "clock of this machine"));
-  // Who wants no grace period needs no times.
+  // Without a grace period, no times are needed.
   EXPECT_EQ(collect_garbage(chain, {1, 0}).value().num_versions, 15U);
   EXPECT_GT(collect_garbage(chain, {1, 0}).value().num_deleted, 0U);
   expect_sound(real);
@@ -431,7 +431,7 @@ TEST_F(GcTest, AStoreWithoutTimesLosesNothing) {
 
 // ---- reasons
 
-TEST_F(GcTest, SaysWhyItKeepsWhatItKeeps) {
+TEST_F(GcTest, ReportsWhyVersionsAreKept) {
   ASSERT_TRUE(pin_version(real.chain, 8).ok());
   ASSERT_TRUE(pin_version(real.chain, 18).ok());
   const int64_t now = unix_now();
@@ -450,7 +450,7 @@ TEST_F(GcTest, SaysWhyItKeepsWhatItKeeps) {
                                       "pinned  18-18 from 18", "lease reader 12-13 from 11"}));
 }
 
-TEST_F(GcTest, SaysWhyObjectsWait) {
+TEST_F(GcTest, ReportsWhyObjectsWait) {
   const int64_t now = unix_now();
   const GcReport noted = collect(real, 3, now);
   ASSERT_TRUE(write_heartbeat(*real.memory, reader({}, 9, now, now + 10 * kGrace)).ok());
@@ -475,12 +475,12 @@ struct SignedTestChain : TestChain {
   SignedTestChain() : TestChain(signing()) {}
 };
 
-// Stands in for a check of signatures: what is signed at all is by the trusted key.
+// Stands in for signature verification: any signature counts as one by the trusted key.
 Status trust_signed(std::string_view, const std::optional<Signature>& signature) {
   return signature ? Status() : corruption("signature: expected one by a trusted key, got none");
 }
 
-TEST(Gc, SignedVersionsGoOnlyByWhatSignedRecordsSay) {
+TEST(Gc, SignedChainNeedsSignatureChecks) {
   SignedTestChain real;
   fill(real);
   const size_t before = num_objects(*real.memory, "");
@@ -489,7 +489,7 @@ TEST(Gc, SignedVersionsGoOnlyByWhatSignedRecordsSay) {
   EXPECT_FAILS(collect_garbage(blind, options), kInvalidArgument, std::string(64, 'a'),
                "must check signatures");
   EXPECT_EQ(num_objects(*real.memory, ""), before);
-  // Somebody who can write to the store puts unsigned versions on top, stored whole.
+  // Someone with write access to the store adds unsigned full versions on top.
   Chain stranger = Chain::open(real.memory, {}).value();
   Manifest forged = real.records[6].manifest;
   forged.signed_by.clear();
@@ -504,8 +504,8 @@ TEST(Gc, SignedVersionsGoOnlyByWhatSignedRecordsSay) {
   EXPECT_FAILS(collect_garbage(trusting, options), kCorruption, "manifests/0000000023.json",
                "signature");
   for (uint64_t version = 0; version < 20; ++version) EXPECT_TRUE(can_read(real, version));
-  // Who trusts the key collects once the stranger's are gone; who says that it is no longer signed,
-  // at once.
+  // With the trusted key gc works once the forged versions are gone; with `signed_too` it works
+  // without a key.
   for (uint64_t version = 20; version < 24; ++version) {
     ASSERT_TRUE(real.memory->remove(manifest_name(version)).ok());
   }
@@ -520,7 +520,7 @@ TEST(Gc, SignedVersionsGoOnlyByWhatSignedRecordsSay) {
 
 // ---- temporaries
 
-TEST(Gc, RemovesFilesThatKilledWritersLeftInAFolder) {
+TEST(Gc, RemovesTemporaryFilesOfKilledWriters) {
   testing::TempFolder folder;
   const auto store = std::make_shared<DirectoryStore>(folder.path());
   TestChain real;
@@ -529,7 +529,7 @@ TEST(Gc, RemovesFilesThatKilledWritersLeftInAFolder) {
       list_all(*real.memory, "", "", [&](const ObjectInfo& object) {
         return store->put(object.name, MemoryBody(*real.memory->get(object.name, 1 << 20))).ok();
       }).ok());
-  // What a put leaves behind: a TemporaryFile that is filled, and nobody to remove it.
+  // A put that was killed leaves its TemporaryFile behind.
   const auto leave = [&](const char* name, int hours) {
     const fs::path path = folder.path() / "parts" / name;
     std::ofstream(path) << "half";
@@ -541,7 +541,7 @@ TEST(Gc, RemovesFilesThatKilledWritersLeftInAFolder) {
   const Chain chain = Chain::open(store, {}).value();
   EXPECT_EQ(collect_garbage(chain, {100, kGrace, true}).value().num_temporaries, 1U);
   EXPECT_TRUE(fs::exists(old));
-  // A grace period that is longer than a day is longer for them, too.
+  // A grace period of more than a day applies to temporary files, too.
   EXPECT_EQ(collect_garbage(chain, {100, 26 * 3600, false}).value().num_temporaries, 0U);
   EXPECT_EQ(collect_garbage(chain, {100, kGrace, false}).value().num_temporaries, 1U);
   EXPECT_FALSE(fs::exists(old));
@@ -549,7 +549,7 @@ TEST(Gc, RemovesFilesThatKilledWritersLeftInAFolder) {
   EXPECT_TRUE(fs::exists(strange));
 }
 
-TEST_F(GcTest, PublisherSuspendedBeyondRetentionIsRefused) {
+TEST_F(GcTest, RefusesTheCommitOfAPrunedVersion) {
   Manifest late = real.records[5].manifest;
   late.publisher = "sleeper:1";
   int64_t now = unix_now();
@@ -560,8 +560,8 @@ TEST_F(GcTest, PublisherSuspendedBeyondRetentionIsRefused) {
   EXPECT_EQ(versions_of(real), numbers(15, 19));
 }
 
-// Killed before every single request, then run again.
-TEST(Gc, MayBeKilledAnywhere) {
+// Killed before each single request, then run again.
+TEST(Gc, SurvivesAKillAtAnyRequest) {
   DW_LABEL(long);
   size_t killed = 0;
   for (const bool second_run : {false, true}) {
@@ -589,7 +589,7 @@ TEST(Gc, MayBeKilledAnywhere) {
       real.hooks->before = {};
       if (report.ok()) break;
       ++killed;
-      // The orphan is the only thing that fsck may mention, until it is noted.
+      // fsck may report only the orphan, until gc has noted it.
       const auto fsck = must(check_chain(real.chain, {true, 1, {}}));
       EXPECT_TRUE(fsck.problems.empty()) << n << ": " << fsck.problems[0];
       EXPECT_LE(fsck.warnings.size(), 1U) << n << ": " << fsck.warnings.back();
@@ -613,7 +613,7 @@ TEST(Gc, MayBeKilledAnywhere) {
   EXPECT_GT(killed, 60U);
 }
 
-TEST(Trash, ComesBackAsItWas) {
+TEST(Trash, RoundTrips) {
   const Trash trash{1'800'000'000,
                     {{0, 4}, {9, 9}},
                     {{"parts/0000000001-aa/x", 12, "manifests/0000000001.json"},

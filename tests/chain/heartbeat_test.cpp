@@ -19,7 +19,7 @@ Heartbeat sample(const std::string& name) {
           .lease = Lease{12, 15, 1'800'000'900}};
 }
 
-TEST(Heartbeat, ComesBackAsItWasWritten) {
+TEST(Heartbeat, RoundTrips) {
   MemoryStore store;
   Heartbeat heartbeat = sample("rollout-3");
   ASSERT_TRUE(write_heartbeat(store, heartbeat).ok());
@@ -44,7 +44,7 @@ TEST(Heartbeat, RejectsInvalidIdentities) {
   }
 }
 
-TEST(Heartbeat, AClockBefore1970WritesOneThatCanBeRead) {
+TEST(Heartbeat, ClampsTimesBefore1970) {
   MemoryStore store;
   Heartbeat heartbeat = sample("early");
   heartbeat.seen = -5;
@@ -55,7 +55,7 @@ TEST(Heartbeat, AClockBefore1970WritesOneThatCanBeRead) {
   EXPECT_EQ(read.lease->expires, 0);
 }
 
-TEST(Heartbeat, AnyNameHasAnObjectOfItsOwn) {
+TEST(Heartbeat, EveryNameHasItsOwnObject) {
   EXPECT_EQ(heartbeat_object("rollout-3"), "replicas/rollout-3.json");
   std::set<std::string> objects;
   const std::string names[] = {"",
@@ -77,7 +77,7 @@ TEST(Heartbeat, AnyNameHasAnObjectOfItsOwn) {
   }
 }
 
-TEST(Heartbeat, ListsAllAndSaysWhichAreUnreadable) {
+TEST(Heartbeat, ListReportsUnreadableOnes) {
   MemoryStore store;
   ASSERT_TRUE(write_heartbeat(store, sample("a")).ok());
   std::string bad = serialise_heartbeat(sample("b"));
@@ -89,7 +89,7 @@ TEST(Heartbeat, ListsAllAndSaysWhichAreUnreadable) {
   EXPECT_FAILS(found[1].heartbeat, kCorruption, "replicas/b.json");
 }
 
-TEST(Heartbeat, EveryFlippedBitIsFound) {
+TEST(Heartbeat, DetectsEveryFlippedBit) {
   const std::string good = serialise_heartbeat(sample("a"));
   for (size_t at = 0; at < good.size() * 8; ++at) {
     std::string bad = good;
@@ -98,11 +98,11 @@ TEST(Heartbeat, EveryFlippedBitIsFound) {
   }
 }
 
-// ---- who is gone
+// ---- gone replicas
 
 class GoneReplicas : public ::testing::Test {
  protected:
-  // Written by a clock of its own, which is wrong by a year: the store's counts.
+  // The replica's own clock is wrong by a year: only the store's clock counts.
   void write(const std::string& name, uint64_t interval, const std::string& session = "s") {
     Heartbeat beat = sample(name);
     beat.interval_seconds = interval;
@@ -127,7 +127,7 @@ class GoneReplicas : public ::testing::Test {
   GoneReplicas() { real.memory->set_clock(kNow); }
 };
 
-TEST_F(GoneReplicas, AreSilentForThreeOfTheirOwnIntervals) {
+TEST_F(GoneReplicas, AreSilentForThreeIntervals) {
   write("often", 10);
   write("seldom", 600);
   write("never-said", 0);
@@ -147,7 +147,7 @@ TEST_F(GoneReplicas, AreSilentForThreeOfTheirOwnIntervals) {
             names({"absurd", "never-said", "often", "seldom", "torn"}));
 }
 
-TEST_F(GoneReplicas, CanBeForgottenAndLiveOnesByForceAlone) {
+TEST_F(GoneReplicas, ForgetNeedsForceForLiveOnes) {
   const Chain chain = Chain::open(real.memory).value();
   write("one", 60);
   write("other", 60);
@@ -167,7 +167,7 @@ TEST_F(GoneReplicas, CanBeForgottenAndLiveOnesByForceAlone) {
   EXPECT_EQ(chain.replicas()->front().heartbeat->name, "other");
 }
 
-TEST_F(GoneReplicas, GcForgetsReplicasAfterAMonthOfTheStoresClock) {
+TEST_F(GoneReplicas, GcForgetsThemAfterAMonthByTheStoreClock) {
   write("ahead", 60);  // says that it was seen in a year
   EXPECT_EQ(forget_replicas(*real.memory, kNow - 1, false).value(), 0U);
   EXPECT_EQ(forget_replicas(*real.memory, kNow, false).value(), 1U);

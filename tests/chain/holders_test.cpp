@@ -19,7 +19,7 @@ class HoldersTest : public ::testing::Test {
   TestChain chain_{std::make_shared<MemoryStore>("holders")};
 };
 
-TEST_F(HoldersTest, SayWhoDoesNotHoldAVersionAndWhy) {
+TEST_F(HoldersTest, ReportsWhichReplicasLackAVersion) {
   Identity other_run = version(2), other_history = version(1);
   other_run.run = std::string(32, 'f');
   other_history.manifest = std::string(64, 'f');
@@ -44,7 +44,7 @@ TEST_F(HoldersTest, SayWhoDoesNotHoldAVersionAndWhy) {
   EXPECT_TRUE(is_failure(chain_.chain.wait_until_held({.version = 9}), Code::kNotFound));
 }
 
-TEST_F(HoldersTest, AreWaitedForUnlessTheyAreGone) {
+TEST_F(HoldersTest, WaitsForLiveReplicasOnly) {
   beat("late", version(1));
   const auto memory = std::static_pointer_cast<MemoryStore>(chain_.store());
   memory->set_clock(unix_now() - 1000);
@@ -59,7 +59,7 @@ TEST_F(HoldersTest, AreWaitedForUnlessTheyAreGone) {
   EXPECT_TRUE(report.complete);
   ASSERT_EQ(report.replicas.size(), 1U);
   EXPECT_EQ(report.replicas[0].held, version(2));
-  // More than there are: until the time is over, or the caller has enough.
+  // More replicas than exist: waits until the timeout or a cancellation.
   EXPECT_FALSE(
       must(chain_.chain.wait_until_held({.replicas = 2, .timeout_seconds = 0.05})).complete);
   EXPECT_TRUE(

@@ -1,5 +1,5 @@
-// Pins and gc, request by request: whatever the order in which their requests reach the store, a
-// pin that was put in place keeps its version.
+// Pins and gc, request by request: in every order of their requests, a pin that succeeded keeps
+// its version.
 
 #include <condition_variable>
 
@@ -14,13 +14,13 @@ namespace {
 constexpr size_t kAll = SIZE_MAX;
 constexpr uint64_t kPinned = 8;  // reached from version 6, which gc would remove, too
 
-// Who may make how many requests, one actor after the other.
+// The number of requests that each actor may make, one actor after the other.
 struct Turn {
   size_t actor;
   size_t requests;
 };
 
-// Lets requests of several actors through in the order of a schedule; then all in turn.
+// Orders the requests of several actors by a schedule; after it, each runs to its end in turn.
 class Schedule {
  public:
   Schedule(std::vector<Turn> turns, size_t num_actors) : turns_(std::move(turns)) {
@@ -29,7 +29,7 @@ class Schedule {
     made_.resize(num_actors, 0);
     skip();
   }
-  // One request of an actor: waits for its turn, and keeps it until `request` is done.
+  // One request of an actor: waits for its turn, and holds it until `request` is done.
   template <class Request>
   auto let(size_t actor, const Request& request) {
     std::unique_lock lock(mutex_);
@@ -102,7 +102,7 @@ class PinRace : public ::testing::Test {
                 }).ok());
   }
 
-  // The number of requests that each made.
+  // Returns the number of requests that each actor made.
   std::vector<size_t> play(const std::vector<Actor>& actors, const std::vector<Turn>& turns) {
     const auto memory = std::make_shared<MemoryStore>();
     for (const auto& [name, bytes] : objects_)
@@ -135,7 +135,7 @@ class PinRace : public ::testing::Test {
                   outcome.code() == Code::kNotFound)
           << outcome.to_string();
     }
-    // Nothing that comes later may remove it, either.
+    // Later collections must not remove it either.
     for (const int64_t later : {1, 2}) {
       memory->set_clock(unix_now() + later);
       EXPECT_TRUE(collect_garbage(after, {1, 0}).ok());
@@ -172,7 +172,7 @@ TEST_F(PinRace, EveryOrderOfOnePinAndOneGc) {
   EXPECT_GT(num_refused_, 10U);
 }
 
-// The second pin of a version must not take the first with it when it is refused, nor the reverse.
+// A refused pin must not remove another pin of the same version.
 TEST_F(PinRace, EveryOrderOfTwoPinsAndOneGc) {
   DW_LABEL(long);
   const std::vector<Actor> actors = {Actor::kGc, Actor::kPin, Actor::kPin};
@@ -188,7 +188,7 @@ TEST_F(PinRace, EveryOrderOfTwoPinsAndOneGc) {
   }
 }
 
-// One gc sweeps up notes while the other still acts upon its own.
+// One gc deletes notes while the other still acts on its own.
 TEST_F(PinRace, EveryOrderOfAPinBetweenTwoGcs) {
   DW_LABEL(long);
   const std::vector<Actor> actors = {Actor::kGc, Actor::kGc, Actor::kPin};
@@ -204,8 +204,8 @@ TEST_F(PinRace, EveryOrderOfAPinBetweenTwoGcs) {
   }
 }
 
-// A pin again, refused at any point, leaves the one that was there.
-TEST_F(PinRace, PinsAreIndependent) {
+// A second pin that fails at any point leaves the first in place.
+TEST_F(PinRace, FailedSecondPinKeepsTheFirst) {
   TestChain& real = real_;
   ASSERT_TRUE(pin_version(real.chain, kPinned).ok());
   for (int64_t n = 0;; ++n) {
@@ -224,8 +224,8 @@ TEST_F(PinRace, PinsAreIndependent) {
   }
 }
 
-// gc may not be believed to be gone because its note cannot be read.
-TEST_F(PinRace, ANoteThatCannotBeReadRefusesAPin) {
+// An unreadable note may belong to a running gc.
+TEST_F(PinRace, UnreadableNoteRefusesAPin) {
   ASSERT_TRUE(real_.memory->put("trash/0000000001-x.json", MemoryBody("{}")).ok());
   EXPECT_TRUE(testing::is_failure(pin_version(real_.chain, kPinned), Code::kUnsupported,
                                   "trash/0000000001-x.json") ||
@@ -234,8 +234,8 @@ TEST_F(PinRace, ANoteThatCannotBeReadRefusesAPin) {
   EXPECT_TRUE(list_pins(*real_.memory)->empty());
 }
 
-// What leads to a pinned version may be unreadable for a moment only.
-TEST_F(PinRace, UnreadableAnchorIsKeptForThePin) {
+// The records that lead to a pinned version may be unreadable for a moment only.
+TEST_F(PinRace, KeepsAnUnreadableAnchorForThePin) {
   ASSERT_TRUE(pin_version(real_.chain, kPinned).ok());
   real_.hooks->before = [](std::string_view call, std::string_view name) -> Status {
     const bool anchor = name == manifest_name(6) || name == manifest_name(0);

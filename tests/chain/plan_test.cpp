@@ -1,4 +1,4 @@
-// Plans against a reference that knows everything, and against damaged and hostile stores.
+// Plans against an exhaustive reference, and against damaged and hostile stores.
 #include "chain/plan.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ std::optional<Held> held_at(const TestChain& made, std::optional<uint64_t> versi
 
 uint64_t cost_of(const Plan& plan) { return plan.bytes + kHopCost * plan.hops.size(); }
 
-// Each hop begins where the one before ended, and the bytes are those of the parts.
+// Each hop starts where the previous one ended; the bytes are the sum of the parts.
 void expect_sound(const TestChain& made, const Plan& plan, std::optional<uint64_t> held,
                   uint64_t target) {
   std::optional<uint64_t> at = held;
@@ -44,8 +44,8 @@ void expect_sound(const TestChain& made, const Plan& plan, std::optional<uint64_
   EXPECT_EQ(plan.schema.tensors.size(), 1U);
 }
 
-// The cheapest cost to each version by looking at every version and hop record there is; whole
-// states and hop records only as far as `visible` says.
+// The lowest cost to each version over all versions and hop records, limited to those for which
+// `visible` is true.
 uint64_t cheapest_cost(const TestChain& made, std::optional<uint64_t> held, uint64_t target,
                        const std::function<bool(uint64_t version, bool full_version)>& visible) {
   std::vector<uint64_t> cost(target + 1, kInfinite);
@@ -87,7 +87,7 @@ TestChain random_chain(std::mt19937_64& random, const Shape& shape) {
   return made;
 }
 
-TEST(Plan, IsTheCheapestOfWhatIsVisible) {
+TEST(Plan, IsTheCheapestVisiblePath) {
   DW_LABEL(long);
   std::mt19937_64 random(7);
   const Shape shapes[] = {{30, 0, 0, 0},   {30, 0, 10, 0},  {30, 10, 0, 0},   {30, 0, 0, 20},
@@ -106,8 +106,8 @@ TEST(Plan, IsTheCheapestOfWhatIsVisible) {
       for (const Hop& hop : plan.hops) {
         ++(hop.kind == HopKind::kMerged ? merged : hop.kind == HopKind::kAnchor ? anchored : plain);
       }
-      // What a plan looks at: hops from the held version on, or from the newest anchor that
-      // the target knows of, whichever is older; of whole versions the target and that anchor.
+      // A plan reads hops from the held version on, or from the newest anchor known to the target,
+      // whichever is older; of full versions it reads the target and that anchor.
       const uint64_t anchor = made.records[target].manifest.anchor;
       const uint64_t first = held ? std::min(*held + 1, anchor) : anchor;
       const bool from_anchor = !held || *held < anchor;
@@ -115,7 +115,7 @@ TEST(Plan, IsTheCheapestOfWhatIsVisible) {
         if (full_version) return version == target || (from_anchor && version == anchor);
         return version >= (from_anchor ? first : *held + 1);
       });
-      // The next delta is taken without looking further when it is smaller than the anchor.
+      // The next delta is taken without a search when it is smaller than the anchor.
       const Manifest& next = made.records[target].manifest;
       if (held && *held + 1 == target && next.base && next.part_bytes() <= next.anchor_bytes) {
         seen = next.part_bytes() + kHopCost;
@@ -134,7 +134,7 @@ TEST(Plan, IsTheCheapestOfWhatIsVisible) {
   EXPECT_GT(plain, 500U);
 }
 
-TEST(Plan, NothingToDo) {
+TEST(Plan, IsEmptyAtTheTarget) {
   TestChain made;
   for (int i = 0; i < 3; ++i) made.add(10);
   const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 2).value();
@@ -143,7 +143,7 @@ TEST(Plan, NothingToDo) {
   EXPECT_EQ(plan.all_deltas_bytes, 0U);
 }
 
-TEST(Plan, TheNextVersionTakesTwoRequests) {
+TEST(Plan, NextVersionTakesTwoRequests) {
   TestChain made;
   made.add(1000);
   for (int i = 0; i < 5; ++i) made.add(10);
@@ -154,7 +154,7 @@ TEST(Plan, TheNextVersionTakesTwoRequests) {
   EXPECT_EQ(made.hooks->requests, 2U);
 }
 
-TEST(Plan, GoingBackBeginsAtAnAnchor) {
+TEST(Plan, GoingBackStartsAtAnAnchor) {
   TestChain made;
   made.add(1000);
   for (int i = 0; i < 9; ++i) made.add(10);
@@ -164,7 +164,7 @@ TEST(Plan, GoingBackBeginsAtAnAnchor) {
   EXPECT_EQ(plan.bytes, 1020U);
 }
 
-TEST(Plan, AFullVersionInARunIsWhereItBegins) {
+TEST(Plan, StartsAtAFullVersionOnTheWay) {
   TestChain made;
   made.add(1000);
   for (int i = 1; i < 10; ++i) made.add(10, i == 5);
@@ -186,14 +186,14 @@ TEST(Plan, AnotherHistoryIsABaseMismatch) {
   }
 }
 
-TEST(Plan, PrunedVersionsAreSkipped) {
+TEST(Plan, SkipsPrunedVersions) {
   TestChain made;
   for (int i = 0; i < 30; ++i) {
     made.add(i == 0 ? 100'000 : 10);
     if (i == 20) made.add_hop({}, 20, 100'000);
   }
   for (uint64_t v = 0; v < 20; ++v) ASSERT_TRUE(made.memory->remove(manifest_name(v)).ok());
-  // Held by nobody, pruned long ago, pruned just now.
+  // Holding nothing, holding a version pruned long ago, holding one pruned just now.
   for (const std::optional<uint64_t> held : {std::optional<uint64_t>(), {5}, {18}}) {
     const Plan plan = plan_catch_up(made.chain, held_at(made, held), 29).value();
     ASSERT_EQ(plan.hops.size(), 10U);
@@ -201,7 +201,7 @@ TEST(Plan, PrunedVersionsAreSkipped) {
     EXPECT_EQ(plan.hops[0].version, 20U);
     EXPECT_TRUE(plan.notes.empty());
   }
-  // Its own record went, but the next version says what it builds upon.
+  // The held version's record is gone, but the next version names it as its base.
   const Plan plan = plan_catch_up(made.chain, held_at(made, 19), 29).value();
   EXPECT_EQ(plan.hops.size(), 10U);
   EXPECT_EQ(plan.hops[0].base, 19U);
@@ -211,7 +211,7 @@ TEST(Plan, PrunedVersionsAreSkipped) {
   EXPECT_EQ(plan_catch_up(made.chain, {}, 7).status().code(), Code::kNotFound);
 }
 
-TEST(Plan, OlderAnchorsServeWhenTheNewestIsGone) {
+TEST(Plan, FallsBackToOlderAnchors) {
   TestChain made;
   std::vector<HopName> anchors;
   for (uint64_t i = 0; i < 40; ++i) {
@@ -228,7 +228,7 @@ TEST(Plan, OlderAnchorsServeWhenTheNewestIsGone) {
   EXPECT_FAILS(plan_catch_up(made.chain, {}, 39), kNotFound, "no path", "version 39");
 }
 
-TEST(Plan, MergedDeltaBridgesAHole) {
+TEST(Plan, MergedDeltaBridgesAMissingVersion) {
   TestChain made;
   for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
   made.add_hop(4, 12, 500);
@@ -238,7 +238,7 @@ TEST(Plan, MergedDeltaBridgesAHole) {
   EXPECT_EQ(plan.bytes, 20 + 500 + 70U);
 }
 
-// Rewrites a manifest as a forger would: all its own fields fit.
+// Rewrites a manifest as a forger would: its own checksums are valid.
 void forge(TestChain& made, uint64_t version, const std::function<void(Manifest*)>& change) {
   Manifest m = made.chain.version(version).value().manifest;
   change(&m);
@@ -246,7 +246,7 @@ void forge(TestChain& made, uint64_t version, const std::function<void(Manifest*
       made.memory->put(manifest_name(version), MemoryBody(serialise_manifest(m, {}).value())).ok());
 }
 
-TEST(Plan, PartsToAvoidAreSkipped) {
+TEST(Plan, AvoidsListedParts) {
   TestChain made;
   made.add(1'000'000);
   for (int i = 0; i < 4; ++i) made.add(10'000);
@@ -259,7 +259,7 @@ TEST(Plan, PartsToAvoidAreSkipped) {
   const auto plan = [&](std::optional<uint64_t> held) {
     return plan_catch_up(made.chain, held_at(made, held), 4, nullptr, avoid);
   };
-  // By the merged delta, from where it begins; else from the anchor.
+  // From its base version the plan uses the merged delta, else the anchor.
   EXPECT_EQ(plan(2)->hops[0].kind, HopKind::kMerged);
   ASSERT_EQ(plan(1)->hops.size(), 2U);
   EXPECT_EQ(plan(1)->hops[1].kind, HopKind::kMerged);
@@ -273,7 +273,7 @@ TEST(Plan, PartsToAvoidAreSkipped) {
   EXPECT_FAILS(plan({}), kCorruption, "is damaged or missing");
 }
 
-TEST(Plan, AVersionStoredWholeCanBeAvoidedToo) {
+TEST(Plan, AvoidsListedFullVersions) {
   TestChain made;
   for (const bool full : {true, false, true, false}) made.add(full ? 1000 : 10, full);
   made.add_hop(0, 3, 50);
@@ -294,9 +294,9 @@ TEST(Plan, BrokenLinkWithoutAnotherPathIsCorruption) {
   const Forgery forgeries[] = {
       {10, [](Manifest* m) { m->parent = record_digest("other"); }, "manifests/0000000010.json",
        "parent"},
-      // A record that was replaced: its successor knows.
+      // A replaced record: its successor has the original's digest.
       {10, [](Manifest* m) { m->publisher = "forger"; }, "manifests/0000000011.json", "parent"},
-      // Sums that do not add up; the head, so that no successor complains first.
+      // A wrong running total; at the head, where no successor reports it first.
       {19, [](Manifest* m) { m->chain_bytes += 7; }, "manifests/0000000019.json", "chain_bytes"},
   };
   for (const Forgery& forgery : forgeries) {
@@ -311,7 +311,7 @@ TEST(Plan, BrokenLinkWithoutAnotherPathIsCorruption) {
   const std::string name = manifest_name(10);
   damage(*made.memory, name, made.memory->stat(name)->size_bytes / 2);
   EXPECT_FAILS(plan_catch_up(made.chain, held_at(made, 2), 19), kCorruption, name);
-  // With a way around the plan takes it, and says why.
+  // With another path, the plan takes it and notes why.
   made.add_hop(8, 12, 50'000);
   const Plan plan = plan_catch_up(made.chain, held_at(made, 2), 19).value();
   expect_sound(made, plan, 2, 19);
@@ -319,7 +319,7 @@ TEST(Plan, BrokenLinkWithoutAnotherPathIsCorruption) {
   EXPECT_TRUE(contains(plan.notes[0], name));
 }
 
-TEST(Plan, HostileHopsAreNotFollowed) {
+TEST(Plan, IgnoresHostileHops) {
   const auto fresh = [] {
     auto made = std::make_unique<TestChain>();
     for (int i = 0; i < 20; ++i) made->add(i == 0 ? 1'000'000 : 10'000);
@@ -356,13 +356,13 @@ TEST(Plan, HostileHopsAreNotFollowed) {
     EXPECT_EQ(plan->bytes, honest) << attack.what;
     EXPECT_EQ(plan->notes.size(), 1U) << attack.what;
   }
-  // Without an attack the same hop record is taken: the attacks above were worth refusing.
+  // Control: a valid hop record of the same span is used.
   const auto made = fresh();
   made->add_hop(5, 16, 100);
   EXPECT_EQ(plan_catch_up(made->chain, held_at(*made, 2), 19)->bytes, 30'000 + 100 + 30'000U);
 }
 
-TEST(Plan, HopsThatDisagreeAreSettledByTheManifest) {
+TEST(Plan, ManifestDecidesBetweenConflictingHops) {
   TestChain made;
   for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10'000);
   made.add_hop(2, 8, 100);
@@ -376,7 +376,7 @@ TEST(Plan, HopsThatDisagreeAreSettledByTheManifest) {
   EXPECT_TRUE(contains(plan.notes[0], "hops/0000000014"));
 }
 
-TEST(Plan, NamesThatAreNotHopsArePassedOver) {
+TEST(Plan, IgnoresInvalidHopNames) {
   for (const char* name :
        {"hops/", "hops/x", "hops/0000000016.json", "hops/0000000016-0000000005.json",
         "hops/0000000016-0000000005-00000000000064-00000000000000-0000000000000.json",
@@ -398,7 +398,7 @@ TEST(Plan, NamesThatAreNotHopsArePassedOver) {
   EXPECT_EQ(plan_catch_up(made.chain, held_at(made, 2), 19)->bytes, 170U);
 }
 
-TEST(Plan, AFailingStoreIsReportedAsSuch) {
+TEST(Plan, ReportsStoreFailures) {
   TestChain made;
   for (int i = 0; i < 20; ++i) made.add(i == 0 ? 1'000'000 : 10);
   made.add_hop(4, 12, 20);
@@ -419,7 +419,7 @@ TEST(Plan, AFailingStoreIsReportedAsSuch) {
   }
 }
 
-TEST(Plan, ThePathDoesNotDependOnTheGraphsOrder) {
+TEST(Plan, PathDoesNotDependOnInsertionOrder) {
   PlanGraph graph;
   graph.start_at({5, 100});
   graph.add_hop({9, 7, 10, 140, 180});
@@ -436,7 +436,7 @@ TEST(Plan, ThePathDoesNotDependOnTheGraphsOrder) {
   EXPECT_FALSE(graph.cheapest({9, 180}).has_value());
 }
 
-// ---- Cost does not grow with age: requests on a chain of 100,000 versions.
+// ---- Cost does not grow with the length of the chain: requests with 100,000 versions.
 
 constexpr uint64_t kVersions = 100'000;
 constexpr uint64_t kWhole = 1'000'000'000, kDelta = 10'000'000;
@@ -464,7 +464,7 @@ uint64_t requests_of(const std::function<void()>& work) {
   return long_chain().hooks->requests;
 }
 
-TEST(LongChainSlow, TheHeadIsFoundInFewRequests) {
+TEST(LongChainSlow, FindsTheHeadInFewRequests) {
   DW_LABEL(slow);
   const TestChain& made = long_chain();
   EXPECT_LE(requests_of([&] { EXPECT_EQ(made.chain.head().value(), kVersions - 1); }), 4U);
@@ -476,7 +476,7 @@ TEST(LongChainSlow, TheHeadIsFoundInFewRequests) {
   ASSERT_TRUE(made.memory->put(kHeadName, MemoryBody("99999")).ok());
 }
 
-TEST(LongChainSlow, ACatchUpIsPlannedInFewRequests) {
+TEST(LongChainSlow, PlansACatchUpInFewRequests) {
   DW_LABEL(slow);
   const TestChain& made = long_chain();
   const uint64_t head = kVersions - 1;

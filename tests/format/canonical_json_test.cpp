@@ -1,4 +1,4 @@
-// What is canonical is read; everything else that JSON allows is not.
+// Canonical text is accepted; all other JSON is refused.
 #include "format/canonical_json.h"
 
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ bool accepts(std::string_view text) {
   return reader.ok();
 }
 
-TEST(CanonicalJson, ReadsWhatIsCanonical) {
+TEST(CanonicalJson, AcceptsCanonicalText) {
   for (const char* text : {"{}", "[]", "null", "0", "18446744073709551615", "\"\"", "[0,1]",
                            "{\"a\":1,\"b\":[{}]}", "\"\\\"\\\\\\b\\f\\n\\r\\t\"", "\"\\u0001\"",
                            "\"\\u001f\"", "\"\x7f\"", "\"/\"", "\"\xc3\xa9\""}) {
@@ -23,7 +23,7 @@ TEST(CanonicalJson, ReadsWhatIsCanonical) {
   }
 }
 
-TEST(CanonicalJson, RefusesEveryOtherForm) {
+TEST(CanonicalJson, RejectsEveryOtherForm) {
   for (const char* text : {"",
                            " {}",
                            "{} ",
@@ -64,19 +64,19 @@ TEST(CanonicalJson, RefusesEveryOtherForm) {
   EXPECT_FALSE(accepts(std::string(1, '\0')));
 }
 
-TEST(CanonicalJson, DepthIsBounded) {
+TEST(CanonicalJson, LimitsNestingDepth) {
   EXPECT_TRUE(accepts(std::string(15, '[') + std::string(15, ']')));
   EXPECT_FALSE(accepts(std::string(100'000, '[')));
 }
 
-TEST(CanonicalJson, SaysWhatWasExpectedWhere) {
+TEST(CanonicalJson, ErrorsNameTheByteAndWhatWasExpected) {
   CanonicalReader reader("[1,x]");
   for (reader.open_list(); reader.next_item();) reader.number();
   EXPECT_FAILS(reader.status(), kCorruption, "byte 3", "a number");
 }
 
-// nlohmann::json sorts keys too: an independent opinion on what the canonical text is.
-TEST(CanonicalJson, TextsAgreeWithAnotherImplementation) {
+// nlohmann::json sorts keys, too: an independent implementation of the canonical text.
+TEST(CanonicalJson, WritesLikeAnotherImplementation) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 2000; ++round) {
     std::string text;
@@ -93,13 +93,13 @@ TEST(CanonicalJson, TextsAgreeWithAnotherImplementation) {
   EXPECT_EQ(canonical_text("a\xff"), "\"a?\"");
 }
 
-// Booleans, fractions and negative numbers are JSON that no record of ours has.
+// JSON has booleans, fractions and negative numbers; our records have none.
 bool is_plain(const nlohmann::json& json) {
   if (json.is_structured()) return std::all_of(json.begin(), json.end(), is_plain);
   return json.is_null() || json.is_string() || json.is_number_unsigned();
 }
 
-TEST(CanonicalJson, AcceptsExactlyWhatAnotherImplementationWouldWrite) {
+TEST(CanonicalJson, AcceptsExactlyWhatAnotherImplementationWrites) {
   std::mt19937_64 random(2);
   const std::string alphabet = "{}[],:\"\\abu0019 n\t-.e";
   const std::string seeds[] = {"{\"a\":[1,2],\"b\":{\"c\":\"\\u0001\"}}", "[\"\\n\",[],{},10]"};

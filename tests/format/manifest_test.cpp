@@ -48,7 +48,7 @@ HopRecord sample_hop() {
           .parts = {{"parts/0000000012-cd/part-00000.safetensors", 9, sha("p")}}};
 }
 
-// Edits a record and gives it a checksum that fits: what a forger without a key can do.
+// Edits a record and recomputes its checksum, as a forger without a key can.
 std::string forge(std::string text, std::string_view from, std::string_view to) {
   const size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
@@ -60,7 +60,7 @@ std::string forge(std::string text, std::string_view from, std::string_view to) 
   return text;
 }
 
-TEST(Manifest, ComesBackAsItWent) {
+TEST(Manifest, RoundTrips) {
   const Manifest m = sample();
   const std::string text = serialise_manifest(m, {}).value();
   const Manifest back = must(parse_manifest(text, {}));
@@ -85,8 +85,8 @@ TEST(Manifest, ComesBackAsItWent) {
   EXPECT_EQ(serialise_manifest(back, {}).value(), text);
 }
 
-// Readers that do not know a member go on without it.
-TEST(Manifest, AnUnknownMemberIsIgnored) {
+// Readers ignore members that they do not know.
+TEST(Manifest, IgnoresUnknownMembers) {
   Manifest m = sample();
   m.origin = "somewhere";
   const Manifest other = must(
@@ -95,7 +95,7 @@ TEST(Manifest, AnUnknownMemberIsIgnored) {
   EXPECT_EQ(other.codec, "auto");
 }
 
-TEST(Manifest, HowWeightsWereQuantisedIsOptional) {
+TEST(Manifest, QuantizationIsOptional) {
   Manifest m = sample();
   EXPECT_FALSE(contains(serialise_manifest(m, {}).value(), "quantization"));
   m.quantization = R"({"default":{"block":[128,128],"format":"fp8-block"}})";
@@ -103,7 +103,7 @@ TEST(Manifest, HowWeightsWereQuantisedIsOptional) {
   EXPECT_EQ(parse_manifest(text, {})->quantization, m.quantization);
 }
 
-TEST(Manifest, TheTextIsPinned) {
+TEST(Manifest, TextIsPinned) {
   Manifest m = sample();
   m.parts.resize(1);
   m.files.resize(1);
@@ -126,7 +126,7 @@ TEST(Manifest, TheTextIsPinned) {
       R"("state":"ccb356a16ce4d54a899465fe1ae32812","version":12})");
 }
 
-TEST(Manifest, EveryFlippedBitIsFound) {
+TEST(Manifest, DetectsEveryFlippedBit) {
   const std::string manifest = serialise_manifest(sample(), {}).value();
   const std::string hop = serialise_hop(sample_hop(), {}).value();
   for (size_t at = 0; at < manifest.size() * 8; ++at) {
@@ -141,7 +141,7 @@ TEST(Manifest, EveryFlippedBitIsFound) {
   }
 }
 
-TEST(Manifest, EveryTruncationIsFound) {
+TEST(Manifest, DetectsEveryTruncation) {
   const std::string text = serialise_manifest(sample(), {}).value();
   for (size_t size = 0; size < text.size(); ++size) {
     EXPECT_FALSE(parse_manifest(text.substr(0, size), {}).ok());
@@ -149,7 +149,7 @@ TEST(Manifest, EveryTruncationIsFound) {
   EXPECT_FALSE(parse_manifest(text + " ", {}).ok());
 }
 
-TEST(Manifest, ForgedFieldsAreRefusedByName) {
+TEST(Manifest, RejectsForgedFieldsByName) {
   const std::string good = serialise_manifest(sample(), {}).value();
   ASSERT_TRUE(parse_manifest(forge(good, "\"elements\":10", "\"elements\":11"), {}).ok());
   const auto refused = [&](std::string_view from, std::string_view to, const char* phrase) {
@@ -188,13 +188,13 @@ TEST(Manifest, ForgedFieldsAreRefusedByName) {
                kUnsupported, "digest \"xxh3-128\"");
 }
 
-TEST(Manifest, AFileBesideTheWeightsMayBeCalledPacked) {
+TEST(Manifest, AllowsASideFileNamedPacked) {
   Manifest m = sample();
   m.files = {{"model.safetensors.packed", 5, sha("of an older release"), "0000000003-ef"}};
   EXPECT_TRUE(parse_manifest(serialise_manifest(m, {}).value(), {}).ok());
 }
 
-TEST(Manifest, BoxesHaveSums) {
+TEST(Manifest, ChecksSumsOfBoxes) {
   const std::vector<uint8_t> bytes = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
   Manifest m = sample();
   m.digests = {digest_of(DigestKind::kSum128, bytes)};
@@ -218,12 +218,12 @@ TEST(Manifest, BoxesHaveSums) {
   Manifest some = m;
   some.boxes["w"][1].sums.reset();
   EXPECT_TRUE(refused(some, "sums of all boxes of a tensor, or of none"));
-  // A box that came twice, in place of another.
+  // One box twice, in place of another.
   m.boxes["w"][2] = m.boxes["w"][1];
   EXPECT_FALSE(boxes_digest(m.boxes["w"], bytes.size()).ok());
 }
 
-TEST(Manifest, ASignatureIsOverTheRecordWithoutIt) {
+TEST(Manifest, SignsTheRecordWithoutItsSignature) {
   std::string signed_text;
   const Signer sign = [&](std::string_view text) -> Result<Signature> {
     signed_text = text;
@@ -246,7 +246,7 @@ TEST(Manifest, ASignatureIsOverTheRecordWithoutIt) {
   EXPECT_TRUE(parse_manifest(text, {}).ok());
 }
 
-TEST(HopRecord, ComesBackAsItWent) {
+TEST(HopRecord, RoundTrips) {
   const HopRecord e = sample_hop();
   const HopRecord back = must(parse_hop(serialise_hop(e, {}).value(), {}));
   EXPECT_EQ(back.version, 12U);
@@ -261,7 +261,7 @@ TEST(HopRecord, ComesBackAsItWent) {
   }
 }
 
-TEST(Schema, ComesBackAsItWent) {
+TEST(Schema, RoundTrips) {
   const Schema schema{{{"a", DType::kBF16, {2, 3}}, {"b \"x\"", DType::kF32, {}}}};
   const std::string text = serialise_schema(schema);
   EXPECT_EQ(text, R"({"format":"schema/1","tensors":[["a","BF16",[2,3]],["b \"x\"","F32",[]]]})");
@@ -269,7 +269,7 @@ TEST(Schema, ComesBackAsItWent) {
   EXPECT_TRUE(parse_schema(serialise_schema({})).ok());
 }
 
-TEST(Schema, DefectsAreNamed) {
+TEST(Schema, NamesEachDefect) {
   const auto refused = [](std::string_view tensors, Code code, const char* phrase) {
     return is_failure(
         parse_schema(R"({"format":"schema/1","tensors":)" + std::string(tensors) + "}").status(),

@@ -1,4 +1,4 @@
-// Packed files: what the header of one may say, and what it may not.
+// Headers of packed files: valid and invalid ones.
 #include "format/packed_file.h"
 
 #include "codec/choose.h"
@@ -10,7 +10,7 @@
 namespace deltawire::testing {
 namespace {
 
-// A plain file with three tensors, and what it is packed to.
+// A plain file with three tensors, and its packed form.
 struct PackedCase {
   std::string plain, packed;
 
@@ -39,7 +39,7 @@ struct PackedCase {
   }
 };
 
-TEST(PackedFile, GivesThePlainFileBack) {
+TEST(PackedFile, RestoresThePlainFile) {
   const PackedCase made;
   EXPECT_LT(made.packed.size(), made.plain.size());
   EXPECT_TRUE(parse_safetensors(as_bytes(made.packed)).ok());  // any tool lists it
@@ -51,7 +51,7 @@ TEST(PackedFile, GivesThePlainFileBack) {
   EXPECT_EQ(as_string(plain), made.plain);
 }
 
-TEST(PackedFile, TheFrontIsEnough) {
+TEST(PackedFile, ParsesTheFrontAlone) {
   const PackedCase made;
   const size_t header = 8 + size_t(load_le<uint64_t>(made.packed.data()));
   const auto front = must(packed_front_bytes(made.packed.substr(0, header), made.packed.size()));
@@ -59,7 +59,7 @@ TEST(PackedFile, TheFrontIsEnough) {
   EXPECT_FALSE(parse_packed_front(made.packed.substr(0, front - 1), made.packed.size()).ok());
 }
 
-TEST(PackedFile, NoDamageOfTheFrontIsMoreThanAnError) {
+TEST(PackedFile, SurvivesDamageOfTheFront) {
   const PackedCase made;
   const auto file = parse_packed(as_bytes(made.packed));
   const size_t front = size_t(file->tensors[0].begin);
@@ -79,7 +79,7 @@ TEST(PackedFile, NoDamageOfTheFrontIsMoreThanAnError) {
   }
 }
 
-// The texts of headers, changed without moving anything.
+// Edits header texts without changing their length.
 TEST(PackedFile, RefusesInconsistentRecords) {
   const PackedCase made;
   const auto with = [&](const std::string& from, const std::string& to) {
@@ -99,7 +99,7 @@ TEST(PackedFile, RefusesInconsistentRecords) {
   EXPECT_EQ(with("[30,100]", "[31,100]").code(), Code::kCorruption);
 }
 
-TEST(CheckpointFiles, NamesOfAnyLanguageAreTaken) {
+TEST(CheckpointFiles, AcceptsNamesInAnyLanguage) {
   for (const std::string& name : std::vector<std::string>{
            "config.json", "chat template.jinja", "Über uns.md", "語彙.txt", "a", "v1", "currents",
            "v000000001", "v00000000012", "a&b=c?.txt", "-", "~", std::string(255, 'x')}) {
@@ -108,7 +108,7 @@ TEST(CheckpointFiles, NamesOfAnyLanguageAreTaken) {
   }
 }
 
-TEST(CheckpointFiles, EveryDefectOfANameHasItsMessage) {
+TEST(CheckpointFiles, EveryInvalidNameHasItsMessage) {
   for (const auto& [name, phrase] : std::vector<std::pair<std::string, const char*>>{
            {"", "has a name"},
            {std::string(256, 'x'), "256 bytes; at most 255"},
@@ -132,7 +132,7 @@ TEST(CheckpointFiles, EveryDefectOfANameHasItsMessage) {
   }
 }
 
-TEST(CheckpointFiles, SideFilesAreNoWeightsAndNotTwice) {
+TEST(CheckpointFiles, RejectsWeightsAndDuplicatesAsSideFiles) {
   for (const char* name : {"model.safetensors", "x.SafeTensors", "model.safetensors.index.json"}) {
     EXPECT_FAILS(check_side_files({{name, 1}}), kCorruption, name, "of weights");
   }
@@ -141,7 +141,7 @@ TEST(CheckpointFiles, SideFilesAreNoWeightsAndNotTwice) {
                "by case alone");
 }
 
-TEST(CheckpointFiles, SideFilesHaveALimit) {
+TEST(CheckpointFiles, LimitsSizeAndNumberOfSideFiles) {
   EXPECT_TRUE(check_side_files({{"a", kMaxSideBytes - 1}, {"b", 1}}).ok());
   EXPECT_FAILS(check_side_files({{"a", kMaxSideBytes - 1}, {"b", 2}}), kCorruption, "file \"a\"",
                "1073741823 bytes", "1073741824 together", "they have 1073741825");
@@ -153,7 +153,7 @@ TEST(CheckpointFiles, SideFilesHaveALimit) {
   EXPECT_FAILS(check_side_files(many), kCorruption, "10000", "10001");
 }
 
-TEST(CheckpointFiles, WeightsHaveNamesOfWeights) {
+TEST(CheckpointFiles, WeightsNeedSafetensorsNames) {
   EXPECT_TRUE(check_weights_files(
                   {{"model-00001-of-00002.safetensors", 1}, {"model.safetensors.index.json", 1}})
                   .ok());

@@ -1,4 +1,4 @@
-// Processes that hold boxes of tensors prove together what they hold.
+// Processes that hold boxes of tensors prove together which version they hold.
 #include "format/proof.h"
 
 #include "deltawire/tensor.h"
@@ -23,7 +23,7 @@ struct Model {
     manifest.digests = {digest_of(DigestKind::kSum128, flat), digest_of(DigestKind::kSum128, wide)};
   }
   HeldPiece whole_flat() const { return {"flat", DType::kF32, {77}, {}, flat}; }
-  // A box and the memory of its contents, which the caller keeps.
+  // A box with its contents in memory that the caller owns.
   HeldPiece box(Shape offset, Shape extent, std::vector<uint8_t>* contents) const {
     const Box box{std::move(offset), std::move(extent)};
     contents->resize(box.extent[0] * box.extent[1] * 2);
@@ -38,13 +38,13 @@ Proof proof_of(std::vector<HeldPiece> pieces, unsigned threads = 1) {
   return proof;
 }
 
-// As from another process.
+// The proof as another process receives it.
 Proof sent(const Proof& proof) { return must(Proof::parse(proof.to_text())); }
 
-TEST(Proof, RanksWithOtherCutsThanAnyoneElse) {
+TEST(Proof, CombinesRanksWithDifferentBoxes) {
   const Model model;
   std::vector<uint8_t> a, b, c, d;
-  // 25 columns of bf16: cuts go through words.
+  // 25 columns of bf16: the boxes split words.
   Proof first = proof_of({model.box({0, 0}, {13, 25}, &a), model.whole_flat()});
   const Proof second = proof_of({model.box({0, 25}, {13, 25}, &b), model.whole_flat()}, 3);
   const Proof third = proof_of({model.box({13, 0}, {11, 7}, &c), model.box({13, 7}, {11, 43}, &d)});
@@ -54,7 +54,7 @@ TEST(Proof, RanksWithOtherCutsThanAnyoneElse) {
   EXPECT_EQ(first.digests()->at("wide"), model.manifest.digests[1]);
 }
 
-TEST(Proof, OneChangedBitIsNamed) {
+TEST(Proof, NamesATensorWithOneWrongBit) {
   const Model model;
   std::vector<uint8_t> a, b;
   const HeldPiece left = model.box({0, 0}, {24, 30}, &a), right = model.box({0, 30}, {24, 20}, &b);
@@ -65,7 +65,7 @@ TEST(Proof, OneChangedBitIsNamed) {
                "what is held is not version 5: tensor \"wide\": expected");
 }
 
-TEST(Proof, GapsAndOverlapsAreFoundBeforeSumsAreCompared) {
+TEST(Proof, DetectsGapsAndOverlapsBeforeComparingSums) {
   const Model model;
   std::vector<uint8_t> a, b;
   Proof gap = proof_of({model.box({0, 0}, {24, 30}, &a), model.box({0, 32}, {24, 18}, &b)});
@@ -78,7 +78,7 @@ TEST(Proof, GapsAndOverlapsAreFoundBeforeSumsAreCompared) {
                "tensor \"wide\" is missing");
 }
 
-TEST(Proof, ReplicasOfABoxCountOnceAndMustAgree) {
+TEST(Proof, CopiesOfABoxCountOnceAndMustAgree) {
   const Model model;
   std::vector<uint8_t> a;
   const HeldPiece box = model.box({0, 0}, {24, 30}, &a);
@@ -91,7 +91,7 @@ TEST(Proof, ReplicasOfABoxCountOnceAndMustAgree) {
                "copies of the same weights differ: tensor \"wide\", box 0,0+24,30");
 }
 
-TEST(Proof, RanksThatHoldNothingAreNoOverlap) {
+TEST(Proof, IgnoresRanksThatHoldNothing) {
   const Model model;
   std::vector<uint8_t> a, nothing;
   Proof all = proof_of({model.box({0, 0}, {24, 50}, &a), model.whole_flat()});
@@ -113,7 +113,7 @@ TEST(Proof, InconsistentSumsAreReported) {
   EXPECT_TRUE(proof.check(model.schema, boxed).ok());
 }
 
-TEST(Proof, MistakesAreNamed) {
+TEST(Proof, ErrorsNameTheMistake) {
   const Model model;
   Proof proof;
   HeldPiece piece = model.whole_flat();
@@ -130,7 +130,7 @@ TEST(Proof, MistakesAreNamed) {
                "tensor \"flat\": is F32 [77] here and I32 [77] there");
 }
 
-TEST(Proof, ForeignTextIsRefused) {
+TEST(Proof, RejectsInvalidText) {
   const std::string good = proof_of({Model().whole_flat()}).to_text();
   ASSERT_TRUE(Proof::parse(good).ok());
   for (size_t size = 0; size < good.size(); ++size) {

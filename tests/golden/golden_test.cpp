@@ -1,8 +1,8 @@
-// Files of every released format version, good and bad, kept for ever: the good ones must still
-// apply and come out of today's encoder byte for byte, the bad ones must still give their named
-// error.
+// Files of every released format version, valid and invalid, kept for ever: the valid ones must
+// still apply and be produced by today's encoder byte for byte; the invalid ones must still give
+// their named error.
 //
-// DELTAWIRE_BLESS=1 build/tests/golden_tests writes the files of the current version anew. Release
+// DELTAWIRE_BLESS=1 build/tests/golden_tests rewrites the files of the current version. Release
 // 0.2.0 froze those of v1: golden.frozen compares them with v1/SHA256SUMS.
 #include "checkpoints.h"
 #include "codec/codec.h"
@@ -19,7 +19,7 @@ const fs::path kFolder = fs::path(DELTAWIRE_TESTS_DIR) / "golden" / "v1";
 
 bool blessing() { return std::getenv("DELTAWIRE_BLESS") != nullptr; }
 
-// A generator of our own: std distributions differ between libraries.
+// A generator of our own: std distributions differ between standard libraries.
 struct Random {
   uint64_t state;
   uint64_t operator()() {
@@ -75,7 +75,7 @@ std::vector<TestTensor> tiled_state(int version) {
 
 class GoldenTest : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(GoldenTest, StillAppliesAndStillComesOut) {
+TEST_P(GoldenTest, StillAppliesAndIsStillProduced) {
   const fs::path golden = kFolder / (GetParam() + ".safetensors");
   TempFolder folder;
   const fs::path a = folder.path() / "a.safetensors", b = folder.path() / "b.safetensors",
@@ -111,8 +111,8 @@ struct Bad {
   std::function<std::string()> make;  // the file, when blessing
 };
 
-// The golden `gaps` and `tight` deltas with one payload or record forged, checksums made good
-// again.
+// Forges one payload or record of the golden `gaps` and `tight` deltas and recomputes the
+// checksums.
 std::string forged(
     const std::string& codec,
     const std::function<void(std::vector<EntryRecord>&, std::vector<std::string>&)>& forge) {

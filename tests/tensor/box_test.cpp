@@ -46,16 +46,16 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{DType::kF4, {64, 10}, {}, 50}, Case{DType::kF4, {400}, {}, 50},
                       Case{DType::kBF16, {10, 20}, {{2, 5}, {8, 10}}, 60}));
 
-TEST(SplitRowsTest, WhatIsSmallOrCannotBeCutStaysWhole) {
+TEST(SplitRowsTest, SmallOrIndivisibleBoxesStayWhole) {
   EXPECT_EQ(split_rows({}, DType::kBF16, {10, 10}, 200).size(), 1);
   EXPECT_TRUE(split_rows({}, DType::kBF16, {10, 10}, 200)[0].box.whole());
   EXPECT_EQ(split_rows({}, DType::kF32, {}, 1).size(), 1);
   EXPECT_EQ(split_rows({}, DType::kBF16, {0, 7}, 1).size(), 1);
-  // Rows of seven packed elements do not end at a byte.
+  // Rows of seven packed elements do not end at a byte boundary.
   EXPECT_EQ(split_rows({}, DType::kF4, {64, 7}, 50).size(), 1);
 }
 
-TEST(BoxRowsTest, RowsAreTheBoxesBytes) {
+TEST(BoxRowsTest, RowsAreTheBytesOfTheBox) {
   const Shape shape = {4, 6, 10};
   const TestTensor tensor = make_tensor("t", DType::kBF16, shape, 3);
   for (const Box& box : {Box{}, Box{{1, 0, 0}, {2, 6, 10}}, Box{{1, 2, 0}, {3, 3, 10}},
@@ -83,7 +83,7 @@ Status cover(const Shape& shape, const std::vector<Box>& boxes) {
   return check_cover(DType::kBF16, shape, all);
 }
 
-// Cuts boxes in two, at any place of any dimension, until there are so many or nothing to cut.
+// Splits boxes at random places until there are `count` or nothing is left to split.
 std::vector<Box> cut_at_random(const Shape& shape, size_t count, std::mt19937_64& random) {
   std::vector<Box> boxes = {{std::vector<uint64_t>(shape.size()), shape}};
   for (size_t tries = 0; boxes.size() < count && tries < 100 * count; ++tries) {
@@ -99,7 +99,7 @@ std::vector<Box> cut_at_random(const Shape& shape, size_t count, std::mt19937_64
   return boxes;
 }
 
-TEST(BoxCover, WhatIsWrongIsNamed) {
+TEST(BoxCover, ErrorsNameTheBoxes) {
   EXPECT_TRUE(cover({4, 6}, {{{0, 0}, {4, 3}}, {{0, 3}, {4, 3}}}).ok());
   EXPECT_TRUE(cover({4, 6}, {{}}).ok());
   EXPECT_EQ(cover({4, 6}, {{{0, 0}, {4, 4}}, {{0, 3}, {4, 2}}}).message(),
@@ -127,8 +127,8 @@ TEST(BoxCover, AcceptsTilingsRejectsShiftedBoxes) {
   }
 }
 
-// As many as a hostile manifest may have.
-TEST(BoxCover, TensOfThousands) {
+// As many boxes as a hostile manifest may have.
+TEST(BoxCover, HandlesTensOfThousandsOfBoxes) {
   std::mt19937_64 random(2);
   std::vector<Box> boxes = cut_at_random({4000, 4000, 16}, 50'000, random);
   ASSERT_EQ(boxes.size(), 50'000);

@@ -21,7 +21,7 @@ std::string shard(const std::vector<std::string>& names, const Metadata& metadat
   return *serialise_safetensors_header(specs, metadata) + data;
 }
 
-TEST(Checkpoint, OneFile) {
+TEST(Checkpoint, OpensOneFile) {
   TempFolder folder;
   const auto path = folder.put("any.name", shard({"w.2", "w.10", "b"}, {{"format", "pt"}}));
   const auto checkpoint = must(Checkpoint::open(path));
@@ -64,7 +64,7 @@ TEST(Checkpoint, CopiesKeepTheMapping) {
   EXPECT_EQ(as_string(copy->find("w")->view.bytes), "w");
 }
 
-TEST(Checkpoint, NothingThere) {
+TEST(Checkpoint, ReportsMissingFiles) {
   TempFolder folder;
   EXPECT_FAILS(Checkpoint::open(folder.path() / "no"), kNotFound, (folder.path() / "no").string());
   EXPECT_FAILS(Checkpoint::open(folder.path()), kNotFound, folder.path().string(),
@@ -73,7 +73,7 @@ TEST(Checkpoint, NothingThere) {
   EXPECT_FAILS(Checkpoint::open(folder.put("file", "") / "below"), kNotFound);
 }
 
-TEST(Checkpoint, FolderWithOneFile) {
+TEST(Checkpoint, OpensAFolderWithOneFile) {
   TempFolder folder;
   folder.put("config.json", "{}");
   folder.put("model.safetensors", shard({"w"}));
@@ -83,7 +83,7 @@ TEST(Checkpoint, FolderWithOneFile) {
                "2 .safetensors files and no model.safetensors.index.json");
 }
 
-TEST(Checkpoint, DefectsNameTheFile) {
+TEST(Checkpoint, ErrorsNameTheFile) {
   TempFolder folder;
   const auto empty = folder.put("empty.safetensors", "");
   EXPECT_FAILS(Checkpoint::open(empty), kCorruption, empty.string(), defect::kTooShort);
@@ -92,8 +92,8 @@ TEST(Checkpoint, DefectsNameTheFile) {
                defect::kUnknownDType);
 }
 
-// The length of a header can look like the first bytes of a pickle or of a zip archive.
-TEST(Checkpoint, FilesOfTorchAreNamedAndNoOthers) {
+// A header length can look like the first bytes of a pickle or of a zip archive.
+TEST(Checkpoint, RecognisesTorchFilesOnly) {
   TempFolder folder;
   using namespace std::string_literals;
   for (const std::string& text :
@@ -108,7 +108,7 @@ TEST(Checkpoint, FilesOfTorchAreNamedAndNoOthers) {
   EXPECT_FAILS(Checkpoint::open(folder.put("b.safetensors", whole.substr(0, 500))), kCorruption);
 }
 
-TEST(Checkpoint, EveryTruncationOnDiskIsRefused) {
+TEST(Checkpoint, RejectsEveryTruncation) {
   TempFolder folder;
   const std::string whole = shard({"a", "bb"});
   const auto path = folder.put("m.safetensors", whole);
@@ -118,7 +118,7 @@ TEST(Checkpoint, EveryTruncationOnDiskIsRefused) {
   }
 }
 
-TEST(Checkpoint, OverFourGiB) {
+TEST(Checkpoint, OpensFilesOver4GiB) {
   TempFolder folder;
   const uint64_t num_elements = (1ULL << 32) + 3;
   std::string head = *serialise_safetensors_header(
@@ -158,7 +158,7 @@ class ShardedCheckpoint : public ::testing::Test {
 constexpr std::string_view kGoodMap =
     R"({"a":"m-1.safetensors","b":"m-2.safetensors","c":"m-1.safetensors"})";
 
-TEST_F(ShardedCheckpoint, Opens) {
+TEST_F(ShardedCheckpoint, OpensAllShards) {
   folder_.put("unrelated.safetensors", "not one of ours");
   const auto checkpoint = must(open(kGoodMap));
   EXPECT_TRUE(checkpoint.has_index());
@@ -172,7 +172,7 @@ TEST_F(ShardedCheckpoint, Opens) {
   }
 }
 
-TEST_F(ShardedCheckpoint, OurOwnIndex) {
+TEST_F(ShardedCheckpoint, ReadsItsOwnIndex) {
   ASSERT_TRUE(
       write_index(folder_.path(),
                   {{"a", "m-1.safetensors"}, {"b", "m-2.safetensors"}, {"c", "m-1.safetensors"}}, 3)
@@ -187,7 +187,7 @@ TEST_F(ShardedCheckpoint, FollowsLinksOfTheHubCache) {
   EXPECT_EQ(must(open(kGoodMap)).files()[1].name, "m-2.safetensors");
 }
 
-TEST_F(ShardedCheckpoint, MissingShard) {
+TEST_F(ShardedCheckpoint, ReportsAMissingShard) {
   fs::remove(folder_.path() / "m-2.safetensors");
   EXPECT_FAILS(open(kGoodMap), kNotFound, (folder_.path() / "m-2.safetensors").string(),
                defect::kShardMissing);
@@ -199,12 +199,12 @@ TEST_F(ShardedCheckpoint, FifoInPlaceOfAShardDoesNotHang) {
   EXPECT_FAILS(open(kGoodMap), kInvalidArgument, "not a regular file");
 }
 
-TEST_F(ShardedCheckpoint, BrokenShard) {
+TEST_F(ShardedCheckpoint, ReportsABrokenShard) {
   const auto path = folder_.put("m-2.safetensors", "broken");
   EXPECT_TRUE(corrupt(kGoodMap, path.string(), defect::kTooShort));
 }
 
-TEST_F(ShardedCheckpoint, IndexAndShardsDisagree) {
+TEST_F(ShardedCheckpoint, RejectsAnIndexThatContradictsTheShards) {
   EXPECT_TRUE(corrupt(
       R"({"a":"m-1.safetensors","b":"m-2.safetensors","c":"m-1.safetensors","d":"m-2.safetensors"})",
       std::string(kIndexFileName), "tensor \"d\"", defect::kTensorMissing, "found nowhere"));
@@ -220,13 +220,13 @@ TEST_F(ShardedCheckpoint, IndexAndShardsDisagree) {
                       R"(tensor "a" of "m-1.safetensors")", defect::kTensorUnmapped));
 }
 
-TEST_F(ShardedCheckpoint, TensorInTwoShards) {
+TEST_F(ShardedCheckpoint, RejectsATensorInTwoShards) {
   folder_.put("m-2.safetensors", shard({"a", "b"}));
   EXPECT_TRUE(corrupt(kGoodMap, "tensor \"a\"", defect::kTensorTwice, "m-1.safetensors",
                       "m-2.safetensors"));
 }
 
-TEST_F(ShardedCheckpoint, BadIndex) {
+TEST_F(ShardedCheckpoint, RejectsABadIndex) {
   EXPECT_TRUE(
       corrupt(R"({"a":"../m-1.safetensors"})", std::string(kIndexFileName), defect::kNotAFileName));
   EXPECT_TRUE(corrupt("1", std::string(kIndexFileName), defect::kWrongType));
@@ -234,7 +234,7 @@ TEST_F(ShardedCheckpoint, BadIndex) {
   EXPECT_FAILS(Checkpoint::open(folder_.path()), kCorruption, defect::kNotObject);
 }
 
-TEST_F(ShardedCheckpoint, IndexOverTheLimit) {
+TEST_F(ShardedCheckpoint, RejectsAnIndexOverTheLimit) {
   const auto path = folder_.put(kIndexFileName, "{}");
   fs::resize_file(path, kMaxIndexBytes + 1);
   EXPECT_FAILS(Checkpoint::open(folder_.path()), kCorruption, path.string(), "over the limit");
@@ -260,7 +260,7 @@ TEST(ShardedIndex, ParsesAndSorts) {
   EXPECT_EQ(entries, (std::vector<IndexEntry>{{"a", "1.safetensors"}, {"b", "2.safetensors"}}));
 }
 
-TEST(ShardedIndex, WrongTotalSizesAreIgnored) {
+TEST(ShardedIndex, IgnoresWrongTotalSizes) {
   for (const auto metadata : {"{}", "{\"total_size\":-1}", "{\"total_size\":\"x\"}", "null", "7",
                               "[]", "{\"total_size\":99999999999999999999999}"}) {
     const auto entries =
@@ -269,7 +269,7 @@ TEST(ShardedIndex, WrongTotalSizesAreIgnored) {
   }
 }
 
-TEST(ShardedIndex, NotAnIndex) {
+TEST(ShardedIndex, RejectsEverythingElse) {
   EXPECT_TRUE(corrupt("", defect::kNotObject));
   EXPECT_TRUE(corrupt("[]", defect::kNotObject));
   EXPECT_TRUE(corrupt("{", defect::kNotJson));
@@ -290,14 +290,14 @@ TEST(ShardedIndex, NotAnIndex) {
   }
 }
 
-TEST(ShardedIndex, DuplicateKeys) {
+TEST(ShardedIndex, RejectsDuplicateKeys) {
   EXPECT_TRUE(corrupt(R"({"weight_map":{"w":"a","w":"a"}})", defect::kDuplicateKey, "\"w\""));
   EXPECT_TRUE(corrupt(R"({"weight_map":{},"weight_map":{}})", defect::kDuplicateKey));
   EXPECT_TRUE(corrupt(R"({"metadata":{},"metadata":{},"weight_map":{}})", defect::kDuplicateKey,
                       "\"metadata\""));
 }
 
-TEST(ShardedIndex, NamesStayInsideTheFolder) {
+TEST(ShardedIndex, RejectsNamesOutsideTheFolder) {
   for (const auto name : {"", ".", "..", "/etc/passwd", "../x.safetensors", "a/b", "a/../b",
                           "..\\\\x", "\\u002fetc", "a\\u0000.safetensors"}) {
     EXPECT_TRUE(corrupt(std::string("{\"weight_map\":{\"w\":\"") + name + "\"}}",
@@ -307,7 +307,7 @@ TEST(ShardedIndex, NamesStayInsideTheFolder) {
   EXPECT_TRUE(parse_index(R"({"weight_map":{"w":"..a b.safetensors"}})").ok());
 }
 
-TEST(ShardedIndex, ExactBytes) {
+TEST(ShardedIndex, SerialisesToExactBytes) {
   const auto text =
       must(serialise_index({{"b", "2.safetensors"}, {"caf\xC3\xA9", "1.safetensors"}}, 42));
   EXPECT_EQ(text,
@@ -317,7 +317,7 @@ TEST(ShardedIndex, ExactBytes) {
             "{\n  \"metadata\": {\n    \"total_size\": 0\n  },\n  \"weight_map\": {}\n}\n");
 }
 
-TEST(ShardedIndex, SerialiseRefuses) {
+TEST(ShardedIndex, SerialiseRejectsInvalidNames) {
   for (const std::vector<IndexEntry>& entries : {std::vector<IndexEntry>{{"w", "a"}, {"w", "b"}},
                                                  {{"w", "../a"}},
                                                  {{"\xFF", "a"}},
@@ -327,7 +327,7 @@ TEST(ShardedIndex, SerialiseRefuses) {
   }
 }
 
-TEST(ShardedIndex, Write) {
+TEST(ShardedIndex, WritesItsFile) {
   TempFolder folder;
   ASSERT_TRUE(write_index(folder.path(), {{"w", "a"}}, 1).ok());
   EXPECT_EQ(read_file(folder.path() / kIndexFileName), *serialise_index({{"w", "a"}}, 1));

@@ -1,4 +1,4 @@
-// Every defect of a safetensors file as literal bytes, and what must be accepted.
+// Every defect of a safetensors file as literal bytes, and valid corner cases.
 
 #include "tensor/defects.h"
 #include "tensor/safetensors.h"
@@ -23,19 +23,19 @@ TEST(SafetensorsParse, NamesFilesOfTorchSave) {
                                   "\x80\4\x95\x0a\0\0\0\0\0\0\0}\x94\x8c\1a\x94K\1s."s}) {
     EXPECT_FAILS(parse_file(file), kUnsupported, "as torch.save writes it");
   }
-  // A header of 640 bytes begins with the same two.
+  // A header of 640 bytes starts with the same two bytes.
   EXPECT_TRUE(parse_file(frame("{}" + std::string(638, ' '))).ok());
   EXPECT_EQ(parse_file(frame("[]" + std::string(638, ' '))).code(), Code::kCorruption);
   EXPECT_TRUE(corrupt(parse_file(frame("{" + std::string(639, ' ')).substr(0, 600)),
                       defect::kHeaderPastEnd));
 }
 
-TEST(SafetensorsFrame, TooShort) {
+TEST(SafetensorsFrame, RejectsShortFiles) {
   EXPECT_TRUE(corrupt(parse_file(""), defect::kTooShort, "0 bytes"));
   EXPECT_TRUE(corrupt(parse_file("\1\0\0\0\0\0\0"), defect::kTooShort));
 }
 
-TEST(SafetensorsFrame, HeaderLength) {
+TEST(SafetensorsFrame, ChecksTheHeaderLength) {
   EXPECT_TRUE(corrupt(parse(""), defect::kHeaderEmpty));
   EXPECT_TRUE(corrupt(parse_file("\x01\xE1\xF5\x05" + std::string(4, '\0') + "{}"),
                       defect::kHeaderOverLimit, "100000000", "100000001"));
@@ -44,19 +44,19 @@ TEST(SafetensorsFrame, HeaderLength) {
                       "3 bytes, 2 are there"));
 }
 
-TEST(SafetensorsJson, NotAnObject) {
+TEST(SafetensorsJson, RejectsNonObjects) {
   for (const auto json : {"[]", "1", "null", "\"a\"", " {}", "\n{}", "\xEF\xBB\xBF{}", "   "}) {
     EXPECT_TRUE(corrupt(parse(json), defect::kNotObject)) << json;
   }
 }
 
-TEST(SafetensorsJson, NotUtf8) {
+TEST(SafetensorsJson, RejectsInvalidUtf8) {
   EXPECT_TRUE(corrupt(parse("{\"\xFF\":1}"), defect::kNotUtf8));
   EXPECT_TRUE(corrupt(parse("{\"\xED\xA0\x80\":1}"), defect::kNotUtf8));
   EXPECT_TRUE(corrupt(parse("{}\x80"), defect::kNotUtf8));
 }
 
-TEST(SafetensorsJson, NotJson) {
+TEST(SafetensorsJson, RejectsInvalidJson) {
   for (const auto json :
        {"{", "{\"a\"", "{\"a\":", "{\"__metadata__\":{\"a\":\"b\"", "{a:1}", "{'a':1}", "{,}",
         "{\"__metadata__\":{},}", "{/*c*/}", "{\"\\ud800\":{}}", "{\"a\nb\":{}}", "{\"\\x\":1}",
@@ -66,17 +66,17 @@ TEST(SafetensorsJson, NotJson) {
   EXPECT_TRUE(corrupt(parse(std::string_view("{\0}", 3)), defect::kNotJson, "zero byte at byte 2"));
 }
 
-TEST(SafetensorsJson, TrailingBytes) {
+TEST(SafetensorsJson, RejectsTrailingBytes) {
   EXPECT_TRUE(parse("{}      ").ok());
   for (const auto json : {"{}}", "{}x", "{} {}", "{}  x  ", "{}\n", "{}\t ", "{},"}) {
     EXPECT_TRUE(corrupt(parse(json), defect::kTrailingBytes)) << json;
   }
-  // A zero byte ends the text for many parsers; bytes behind it must not hide.
+  // A zero byte ends the text for many parsers; bytes after it must not be ignored.
   EXPECT_TRUE(corrupt(parse(std::string_view("{}\0", 3)), defect::kNotJson));
   EXPECT_TRUE(corrupt(parse(std::string_view("{}\0evil", 7)), defect::kNotJson));
 }
 
-TEST(SafetensorsJson, NestedTooDeep) {
+TEST(SafetensorsJson, LimitsNestingDepth) {
   EXPECT_TRUE(corrupt(parse(R"({"a":{"shape":[[1]]}})"), defect::kTooDeep, "3 levels"));
   EXPECT_TRUE(corrupt(parse(R"({"a":{"shape":[{}]}})"), defect::kTooDeep));
   std::string deep = R"({"a":{"shape":)" + std::string(1'000'000, '[');
@@ -86,16 +86,16 @@ TEST(SafetensorsJson, NestedTooDeep) {
   EXPECT_FALSE(parse(objects).ok());
 }
 
-TEST(SafetensorsHeader, DuplicateTensor) {
+TEST(SafetensorsHeader, RejectsDuplicateTensors) {
   const std::string entry = R"({"dtype":"U8","shape":[1],"data_offsets":[0,1]})";
   EXPECT_TRUE(corrupt(parse("{\"w\":" + entry + ",\"w\":" + entry + "}", "x"),
                       defect::kDuplicateTensor, "\"w\""));
-  // The same name in another spelling.
+  // The same name, spelled differently.
   EXPECT_TRUE(corrupt(parse("{\"w\":" + entry + ",\"\\u0077\":" + entry + "}", "x"),
                       defect::kDuplicateTensor, "\"w\""));
 }
 
-TEST(SafetensorsHeader, DuplicateField) {
+TEST(SafetensorsHeader, RejectsDuplicateFields) {
   EXPECT_TRUE(corrupt(parse(R"({"w":{"dtype":"U8","dtype":"U8","shape":[],"data_offsets":[0,1]}})"),
                       defect::kDuplicateField, "tensor \"w\"", "dtype"));
   EXPECT_TRUE(corrupt(parse(R"({"w":{"shape":[],"shape":[]}})"), defect::kDuplicateField, "shape"));
@@ -103,25 +103,25 @@ TEST(SafetensorsHeader, DuplicateField) {
                       defect::kDuplicateField, "data_offsets"));
 }
 
-TEST(SafetensorsHeader, UnknownField) {
+TEST(SafetensorsHeader, RejectsUnknownFields) {
   EXPECT_TRUE(corrupt(parse(R"({"w":{"dtype":"U8","strides":[1]}})"), defect::kUnknownField,
                       "tensor \"w\"", "\"strides\""));
   EXPECT_TRUE(corrupt(parse(R"({"w":{"":1}})"), defect::kUnknownField));
 }
 
-TEST(SafetensorsHeader, MissingField) {
+TEST(SafetensorsHeader, RejectsMissingFields) {
   EXPECT_TRUE(corrupt(parse(R"({"w":{}})"), defect::kMissingField, "tensor \"w\"", "dtype"));
   EXPECT_TRUE(corrupt(parse(R"({"w":{"dtype":"U8","data_offsets":[0,0]}})"), defect::kMissingField,
                       "shape"));
   EXPECT_TRUE(
       corrupt(parse(R"({"w":{"dtype":"U8","shape":[0]}})"), defect::kMissingField, "data_offsets"));
-  // Fields of the tensor before do not count.
+  // Fields of the previous tensor do not count.
   EXPECT_TRUE(
       corrupt(parse(R"({"v":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"w":{"dtype":"U8"}})"),
               defect::kMissingField, "tensor \"w\"", "shape"));
 }
 
-TEST(SafetensorsHeader, WrongType) {
+TEST(SafetensorsHeader, RejectsWrongTypes) {
   for (const auto value : {"1", "\"x\"", "null", "true", "[]", "-1", "1.5"}) {
     EXPECT_TRUE(corrupt(parse(std::string("{\"w\":") + value + "}"), defect::kWrongType,
                         "tensor \"w\"", "expected an object"))
@@ -144,7 +144,7 @@ TEST(SafetensorsHeader, WrongType) {
   }
 }
 
-TEST(SafetensorsHeader, BadNumbers) {
+TEST(SafetensorsHeader, RejectsBadNumbers) {
   for (const auto number :
        {"-1", "-0", "1.5", "1.0", "1e0", "18446744073709551616", "-9223372036854775809", "0.5"}) {
     EXPECT_TRUE(corrupt(parse(std::string("{\"w\":{\"shape\":[") + number + "]}}"),
@@ -163,7 +163,7 @@ TEST(SafetensorsHeader, UnknownDTypeIsUnsupported) {
   }
 }
 
-TEST(SafetensorsHeader, RankLimit) {
+TEST(SafetensorsHeader, LimitsTheRank) {
   const auto with_rank = [](size_t rank) {
     std::string shape = "1";
     for (size_t i = 1; i < rank; ++i) shape += ",1";
@@ -174,7 +174,7 @@ TEST(SafetensorsHeader, RankLimit) {
   EXPECT_TRUE(corrupt(with_rank(65), defect::kRankOverLimit, "at most 64"));
 }
 
-TEST(SafetensorsHeader, Metadata) {
+TEST(SafetensorsHeader, MetadataMustBeUniqueStrings) {
   for (const auto value : {"1", "null", "\"x\"", "[]", "true", "-1"}) {
     EXPECT_TRUE(corrupt(parse(std::string("{\"__metadata__\":") + value + "}"),
                         defect::kMetadataNotStrings))
@@ -197,7 +197,7 @@ std::string u8(std::string_view name, uint64_t begin, uint64_t end) {
          std::to_string(begin) + "," + std::to_string(end) + "]}";
 }
 
-TEST(SafetensorsLayout, Offsets) {
+TEST(SafetensorsLayout, RejectsBadOffsets) {
   EXPECT_TRUE(corrupt(parse("{" + u8("w", 2, 1) + "}", "xx"), defect::kOffsetsReversed,
                       "tensor \"w\"", "[2, 1]"));
   EXPECT_TRUE(corrupt(parse("{" + u8("w", 0, 3) + "}", "xx"), defect::kOffsetsPastEnd,
@@ -206,7 +206,7 @@ TEST(SafetensorsLayout, Offsets) {
                       defect::kOffsetsPastEnd));
 }
 
-TEST(SafetensorsLayout, EveryByteHasOneTensor) {
+TEST(SafetensorsLayout, EveryByteBelongsToOneTensor) {
   EXPECT_TRUE(parse("{" + u8("a", 0, 2) + "," + u8("b", 2, 4) + "}", "xxxx").ok());
   EXPECT_TRUE(corrupt(parse("{" + u8("a", 1, 4) + "}", "xxxx"), defect::kHole, "tensor \"a\"",
                       "expected to begin at 0, got [1, 4]"));
@@ -229,7 +229,7 @@ Status parse_shape(std::string_view dtype, std::string_view shape, size_t size) 
                std::string(size, 'x'));
 }
 
-TEST(SafetensorsLayout, SizeFollowsFromShape) {
+TEST(SafetensorsLayout, SizeMustMatchTheShape) {
   EXPECT_TRUE(parse_shape("BF16", "[2,2]", 8).ok());
   EXPECT_TRUE(corrupt(parse_shape("BF16", "[2,2]", 6), defect::kSizeMismatch, "tensor \"w\"",
                       "BF16 [2, 2] takes 8 bytes, [0, 6] holds 6"));
@@ -237,7 +237,7 @@ TEST(SafetensorsLayout, SizeFollowsFromShape) {
   EXPECT_TRUE(corrupt(parse_shape("U8", "[]", 0), defect::kSizeMismatch));
 }
 
-TEST(SafetensorsLayout, SizeOverflow) {
+TEST(SafetensorsLayout, DetectsSizeOverflow) {
   EXPECT_TRUE(corrupt(parse_shape("U8", "[4294967296,4294967296]", 0), defect::kShapeInvalid,
                       "tensor \"w\"", "over 2^64 elements"));
   EXPECT_TRUE(corrupt(parse_shape("F64", "[2305843009213693952]", 0), defect::kShapeInvalid,
@@ -245,7 +245,7 @@ TEST(SafetensorsLayout, SizeOverflow) {
   EXPECT_TRUE(corrupt(parse_shape("U8", "[18446744073709551615,0,2]", 0), defect::kShapeInvalid));
 }
 
-TEST(SafetensorsLayout, PackedElementsFillBytes) {
+TEST(SafetensorsLayout, PackedElementsMustFillBytes) {
   EXPECT_TRUE(parse_shape("F4", "[4]", 2).ok());
   EXPECT_TRUE(parse_shape("F6_E2M3", "[2,2]", 3).ok());
   EXPECT_TRUE(
@@ -253,7 +253,7 @@ TEST(SafetensorsLayout, PackedElementsFillBytes) {
   EXPECT_TRUE(corrupt(parse_shape("F6_E3M2", "[2]", 2), defect::kShapeInvalid));
 }
 
-TEST(SafetensorsParse, EmptyFile) {
+TEST(SafetensorsParse, ParsesAnEmptyFile) {
   const std::string file = frame("{}");
   const auto view = must(parse_safetensors(as_bytes(file)));
   EXPECT_EQ(view.data_offset, 10U);
@@ -261,7 +261,7 @@ TEST(SafetensorsParse, EmptyFile) {
   EXPECT_TRUE(view.metadata.empty());
 }
 
-TEST(SafetensorsParse, ScalarsEmptyTensorsAndOrder) {
+TEST(SafetensorsParse, ParsesScalarsEmptyTensorsAndAnyOrder) {
   // Header order differs from data order; whitespace between tokens is legal.
   const std::string file = frame(R"({ "b" : {"dtype":"BF16","shape":[],"data_offsets":[4,6]},
       "e":{"dtype":"F32","shape":[3,0],"data_offsets":[4,4]},
@@ -287,7 +287,7 @@ TEST(SafetensorsParse, ScalarsEmptyTensorsAndOrder) {
   EXPECT_EQ(find_metadata(view.metadata, "b"), nullptr);
 }
 
-TEST(SafetensorsParse, EscapesInMetadata) {
+TEST(SafetensorsParse, DecodesEscapesInMetadata) {
   const std::string file =
       frame(R"({"__metadata__":{"caf\u00e9":"\ud83d\ude00 \"q\" \\ \n\u0000.","":""}})");
   const auto view = must(parse_safetensors(as_bytes(file)));
@@ -296,7 +296,7 @@ TEST(SafetensorsParse, EscapesInMetadata) {
   EXPECT_EQ(view.metadata[1], (std::pair<std::string, std::string>("", "")));
 }
 
-TEST(SafetensorsParse, HeaderWithoutItsData) {
+TEST(SafetensorsParse, ParsesAHeaderWithoutItsData) {
   const auto header =
       must(parse_safetensors_header("{" + u8("w", 0, 1ULL << 40) + "}", 1ULL << 40));
   EXPECT_EQ(header.entries[0].end, 1ULL << 40);
@@ -309,18 +309,18 @@ std::string small_file() {
                "abcdef");
 }
 
-TEST(SafetensorsHostile, EveryTruncationIsRefused) {
+TEST(SafetensorsHostile, RejectsEveryTruncation) {
   const std::string file = small_file();
   ASSERT_TRUE(parse_file(file).ok());
   for (size_t size = 0; size < file.size(); ++size) {
-    // A copy of its own, so that a sanitizer sees a read past the end.
+    // In a buffer of its own, so that a sanitizer detects a read past the end.
     const std::string cut(file, 0, size);
     EXPECT_TRUE(corrupt(parse_file(std::string_view(cut)))) << size;
   }
   EXPECT_TRUE(corrupt(parse_file(file + "x"), defect::kUncovered));
 }
 
-TEST(SafetensorsHostile, EveryBitFlipIsSurvived) {
+TEST(SafetensorsHostile, SurvivesEveryBitFlip) {
   const std::string file = small_file();
   size_t accepted = 0;
   for (size_t bit = 0; bit < (file.size() - 6) * 8; ++bit) {
@@ -338,7 +338,7 @@ TEST(SafetensorsHostile, EveryBitFlipIsSurvived) {
   EXPECT_LT(accepted, 60U);
 }
 
-TEST(SafetensorsHostile, MessagesStayShort) {
+TEST(SafetensorsHostile, KeepsMessagesShort) {
   const std::string name(1'000'000, 'n');
   const Status status = parse("{\"" + name + "\":{\"dtype\":\"" + name + "\"}}");
   EXPECT_FAILS(status, kUnsupported, defect::kUnknownDType);
@@ -346,7 +346,7 @@ TEST(SafetensorsHostile, MessagesStayShort) {
   EXPECT_LT(parse("{\"" + name).message().size(), 400U);
 }
 
-TEST(SafetensorsHostile, ManyTensorsAreQuick) {
+TEST(SafetensorsHostile, ParsesManyTensorsQuickly) {
   DW_LABEL(long);
   std::string json = "{";
   for (int i = 0; i < 50'000; ++i) {

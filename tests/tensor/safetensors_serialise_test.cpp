@@ -6,7 +6,7 @@ namespace {
 
 using namespace std::string_literals;
 
-TEST(SafetensorsSerialise, ExactBytes) {
+TEST(SafetensorsSerialise, WritesExactBytes) {
   const auto header = must(serialise_safetensors_header(
       {{"w", DType::kBF16, {2, 3}}, {"b", DType::kF32, {}}}, {{"z", "1"}, {"a", "2"}}));
   EXPECT_EQ(header, frame(R"({"__metadata__":{"z":"1","a":"2"},)"
@@ -16,7 +16,7 @@ TEST(SafetensorsSerialise, ExactBytes) {
   EXPECT_EQ(header.size() % 8, 0U);
 }
 
-TEST(SafetensorsSerialise, EmptyAndAligned) {
+TEST(SafetensorsSerialise, PadsTheHeaderTo8Bytes) {
   EXPECT_EQ(*serialise_safetensors_header({}), frame("{}      "));
   for (size_t i = 0; i < 16; ++i) {
     const auto header =
@@ -56,7 +56,7 @@ TEST(SafetensorsSerialise, UnicodeAndEscapesRoundTrip) {
   EXPECT_EQ(view.tensors[0].name, odd);
 }
 
-TEST(SafetensorsSerialise, RefusesWhatParseWould) {
+TEST(SafetensorsSerialise, RejectsWhatParseRejects) {
   DW_LABEL(long);
   const auto refused = [](const std::vector<TensorSpec>& specs, const Metadata& metadata,
                           std::string_view phrase) {

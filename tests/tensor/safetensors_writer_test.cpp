@@ -13,7 +13,7 @@ namespace {
 const std::vector<TensorSpec> kSpecs = {
     {"a", DType::kBF16, {2}}, {"e", DType::kU8, {0}}, {"b", DType::kU8, {3}}};
 
-TEST(SafetensorsWriter, AnyPieces) {
+TEST(SafetensorsWriter, AcceptsPiecesOfAnySize) {
   for (const size_t piece : {1, 2, 3, 5, 7}) {
     TempFolder folder;
     const auto path = folder.path() / "m.safetensors";
@@ -33,7 +33,7 @@ TEST(SafetensorsWriter, AnyPieces) {
   }
 }
 
-TEST(SafetensorsWriter, WholeTensorsAreChecked) {
+TEST(SafetensorsWriter, ChecksWholeTensors) {
   TempFolder folder;
   const auto path = folder.path() / "m.safetensors";
   auto writer = must(SafetensorsWriter::create(path, kSpecs));
@@ -52,7 +52,7 @@ TEST(SafetensorsWriter, WholeTensorsAreChecked) {
   EXPECT_TRUE(parse_safetensors(as_bytes(read_file(path))).ok());
 }
 
-TEST(SafetensorsWriter, PiecesThenWholeTensors) {
+TEST(SafetensorsWriter, MixesPiecesAndWholeTensors) {
   TempFolder folder;
   const std::vector<TensorSpec> specs = {{"a", DType::kU8, {2}}, {"b", DType::kU8, {1}}};
   auto writer = must(SafetensorsWriter::create(folder.path() / "m.safetensors", specs));
@@ -61,7 +61,7 @@ TEST(SafetensorsWriter, PiecesThenWholeTensors) {
   EXPECT_TRUE(writer.commit().ok());
 }
 
-TEST(SafetensorsWriter, ShortDataIsNotCommitted) {
+TEST(SafetensorsWriter, DoesNotCommitShortData) {
   TempFolder folder;
   const auto path = folder.path() / "m.safetensors";
   {
@@ -74,7 +74,7 @@ TEST(SafetensorsWriter, ShortDataIsNotCommitted) {
   EXPECT_EQ(folder.num_files(), 0U);
 }
 
-TEST(SafetensorsWriter, TooMuchDataIsRefused) {
+TEST(SafetensorsWriter, RejectsTooMuchData) {
   TempFolder folder;
   const auto path = folder.path() / "m.safetensors";
   auto writer = must(SafetensorsWriter::create(path, kSpecs));
@@ -86,7 +86,7 @@ TEST(SafetensorsWriter, TooMuchDataIsRefused) {
   EXPECT_TRUE(parse_safetensors(as_bytes(read_file(path))).ok());
 }
 
-TEST(SafetensorsWriter, OldFileStaysUntilCommit) {
+TEST(SafetensorsWriter, KeepsTheOldFileUntilCommit) {
   TempFolder folder;
   const auto path = folder.put("m.safetensors", "old");
   {
@@ -98,7 +98,7 @@ TEST(SafetensorsWriter, OldFileStaysUntilCommit) {
   EXPECT_EQ(folder.num_files(), 1U);
 }
 
-TEST(SafetensorsWriter, InvalidSpecsTouchNothing) {
+TEST(SafetensorsWriter, RejectsInvalidSpecsBeforeWriting) {
   TempFolder folder;
   const auto path = folder.path() / "m.safetensors";
   EXPECT_FAILS(SafetensorsWriter::create(path, {{"w", DType::kF4, {1}}}), kInvalidArgument,
@@ -106,7 +106,7 @@ TEST(SafetensorsWriter, InvalidSpecsTouchNothing) {
   EXPECT_EQ(folder.num_files(), 0U);
 }
 
-TEST(SafetensorsWriter, MissingFolder) {
+TEST(SafetensorsWriter, ReportsAMissingFolder) {
   TempFolder folder;
   const auto path = folder.path() / "missing" / "m.safetensors";
   EXPECT_FAILS(SafetensorsWriter::create(path, kSpecs), kNotFound, path.string());
@@ -115,8 +115,8 @@ TEST(SafetensorsWriter, MissingFolder) {
   EXPECT_FAILS(SafetensorsWriter::create(below_file, kSpecs), kIo, below_file.string());
 }
 
-// In a child without root's rights, which ignore permissions.
-TEST(SafetensorsWriter, ReadOnlyFolder) {
+// In a child without root's rights, which would ignore permissions.
+TEST(SafetensorsWriter, ReportsAReadOnlyFolder) {
   TempFolder folder;
   ASSERT_EQ(::chmod(folder.path().c_str(), 0555), 0);
   const auto path = folder.path() / "m.safetensors";
@@ -132,7 +132,7 @@ TEST(SafetensorsWriter, ReadOnlyFolder) {
   EXPECT_EQ(result, 0);
 }
 
-TEST(SafetensorsWriter, DirectoryInTheWay) {
+TEST(SafetensorsWriter, ReportsADirectoryInTheWay) {
   TempFolder folder;
   const auto path = folder.path() / "m.safetensors";
   fs::create_directory(path);
@@ -141,7 +141,7 @@ TEST(SafetensorsWriter, DirectoryInTheWay) {
   EXPECT_EQ(folder.num_files(), 1U);
 }
 
-// A limit on the size of files stands in for a full disk: write() fails half-way with an errno.
+// A file size limit stands in for a full disk: write() fails half-way with an errno.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {
@@ -160,7 +160,7 @@ class FileSizeLimit {
   void (*old_handler_)(int);
 };
 
-TEST(SafetensorsWriter, FullDisk) {
+TEST(SafetensorsWriter, ReportsAFullDisk) {
   TempFolder folder;
   const auto path = folder.path() / "m.safetensors";
   const std::string data(100'000, 'x');
@@ -174,7 +174,7 @@ TEST(SafetensorsWriter, FullDisk) {
   EXPECT_EQ(folder.num_files(), 0U);
 }
 
-TEST(SafetensorsWriter, FullDiskAtTheHeader) {
+TEST(SafetensorsWriter, ReportsAFullDiskAtTheHeader) {
   TempFolder folder;
   const auto path = folder.path() / "m.safetensors";
   FileSizeLimit limit(10);

@@ -9,7 +9,7 @@
 namespace deltawire::testing {
 namespace {
 
-TEST(Text, Utf8) {
+TEST(Text, ValidatesUtf8) {
   for (const auto good : {"", "abc", "\xC3\xA9", "\xE2\x82\xAC", "\xF0\x9F\x98\x80", "\xED\x9F\xBF",
                           "\xEE\x80\x80", "\xF4\x8F\xBF\xBF"}) {
     EXPECT_TRUE(is_utf8(good)) << good;
@@ -21,7 +21,7 @@ TEST(Text, Utf8) {
   }
 }
 
-TEST(Text, Quotes) {
+TEST(Text, QuotesAndEscapes) {
   EXPECT_EQ(quote("layers.7"), "\"layers.7\"");
   EXPECT_EQ(quote("a\"b\\c"), R"("a\"b\\c")");
   EXPECT_EQ(quote("\x1b[31m\x7f"), R"("\x1b[31m\x7f")");
@@ -30,15 +30,15 @@ TEST(Text, Quotes) {
   EXPECT_EQ(quote(std::string_view("a\0b", 3)), R"("a\x00b")");
 }
 
-TEST(Text, QuotesAreShort) {
+TEST(Text, TruncatesLongQuotes) {
   EXPECT_EQ(quote(std::string(1000, 'x')), "\"" + std::string(120, 'x') + "...\"");
   // Cut between characters, not inside one.
   EXPECT_EQ(quote(std::string(119, 'x') + "\xC3\xA9"), "\"" + std::string(119, 'x') + "...\"");
-  // Nothing but continuation bytes: no boundary to find, still short.
+  // Only continuation bytes: no boundary to cut at, but still short.
   EXPECT_EQ(quote(std::string(1000, '\x80')), "\"...\"");
 }
 
-TEST(Text, Numbers) {
+TEST(Text, JoinsAndSplitsNumbers) {
   using Numbers = std::vector<uint64_t>;
   EXPECT_EQ(join_numbers({}), "");
   for (const Numbers& numbers : {Numbers{7}, Numbers{0, 1}, Numbers{2048, UINT64_MAX, 3}}) {
@@ -56,7 +56,7 @@ TEST(Text, Numbers) {
   EXPECT_FALSE(split_numbers("1,2,3", &three, 2));
 }
 
-TEST(Text, EscapeControlsLeavesTheRestAlone) {
+TEST(Text, EscapesControlCharactersOnly) {
   EXPECT_EQ(escape_controls("a \"b\" c\\d"), "a \"b\" c\\d");
   EXPECT_EQ(escape_controls("\x1b[31m\n\x7f"), "\\x1b[31m\\x0a\\x7f");
   EXPECT_EQ(escape_controls("caf\xC3\xA9 \xC3"), "caf\xC3\xA9 \\xc3");
@@ -72,7 +72,7 @@ struct Named {
   int value = 0;
 };
 
-TEST(FindTensor, FindsTheOneOfThatNameOrNone) {
+TEST(FindTensor, FindsByName) {
   std::vector<Named> tensors = {{"a", 1}, {"b", 2}, {"bb", 3}, {"d", 4}};
   EXPECT_EQ(find_tensor(tensors, "a")->value, 1);
   EXPECT_EQ(find_tensor(tensors, "bb")->value, 3);
@@ -83,7 +83,7 @@ TEST(FindTensor, FindsTheOneOfThatNameOrNone) {
   EXPECT_EQ(find_tensor(std::span<const Named>(), "a"), nullptr);
 }
 
-TEST(FindTensor, LooksIntoViews) {
+TEST(FindTensor, FindsInViews) {
   std::vector<CheckpointTensor> tensors(2);
   tensors[0].view.name = "x";
   tensors[1].view.name = "y";
