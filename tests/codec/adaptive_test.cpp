@@ -1,4 +1,4 @@
-// `adaptive`: codes of four bits and few changes, against what their entropy says.
+// `adaptive`: four-bit codes and sparse changes, compared with their entropy.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,7 +27,7 @@ void expect_round_trip(Layout layout, const ArrayPair& pair) {
   EXPECT_EQ(changes->positions.size(), pair.num_changed);
 }
 
-TEST(Adaptive, IsWhatTheFormatDocumentShows) {
+TEST(Adaptive, MatchesTheExampleInTheFormatDocument) {
   std::vector<uint8_t> before = {0x21, 0x43, 0x65, 0x87, 0x21, 0x43, 0x65, 0x87};
   std::vector<uint8_t> after = before;
   after[1] = 0x53;
@@ -40,7 +40,7 @@ TEST(Adaptive, IsWhatTheFormatDocumentShows) {
   EXPECT_EQ(before, after);
 }
 
-TEST(Adaptive, RoundTripsOfEveryWidthSizeAndDensity) {
+TEST(Adaptive, RoundTripsEveryWidthSizeAndDensity) {
   for (const unsigned width : {1U, 2U, 4U, 8U}) {
     for (const size_t n : {0, 1, 2, 7, 63, 1001, 40'001}) {
       for (const double density : {0.0, 0.0005, 0.02, 0.3, 1.0}) {
@@ -51,7 +51,7 @@ TEST(Adaptive, RoundTripsOfEveryWidthSizeAndDensity) {
   }
 }
 
-TEST(Adaptive, ReachesTheEndsOfElements) {
+TEST(Adaptive, RoundTripsExtremeElementValues) {
   for (const unsigned width : {1U, 2U, 4U, 8U}) {
     const uint64_t mask = ~uint64_t{0} >> (64 - 8 * width), top = mask ^ mask >> 1;
     const uint64_t values[] = {0,    1,           top - 1,         top, top + 1, mask - 1,
@@ -67,8 +67,8 @@ TEST(Adaptive, ReachesTheEndsOfElements) {
   }
 }
 
-// Codes of four bits, one in `one_in` of which moves by one: as quantised weights do. Returns the
-// pair and the bits that positions and signs have at least.
+// Four-bit codes of which one in `one_in` moves by one, as in quantised weights. Returns the pair
+// and the least number of bits that positions and signs need.
 struct Packed {
   ArrayPair pair;
   double least_bits = 0;
@@ -98,7 +98,7 @@ Packed make_packed(unsigned width, size_t num_codes, uint64_t one_in, uint64_t s
   return made;
 }
 
-TEST(Adaptive, PackedCodesTakeWhatTheirEntropySays) {
+TEST(Adaptive, PackedCodesTakeAtMost4PercentOverEntropy) {
   for (const unsigned width : {1U, 4U}) {
     const Layout integers{uint8_t(width), uint8_t(8 * (width - 1)), 0xff};
     for (const uint64_t one_in : {20, 300, 5000}) {
@@ -114,7 +114,7 @@ TEST(Adaptive, PackedCodesTakeWhatTheirEntropySays) {
   }
 }
 
-TEST(Adaptive, FewChangesHaveNoTables) {
+TEST(Adaptive, OmitsTablesForFewChanges) {
   const Layout bytes{1, 0, 0xff};
   const Packed packed = make_packed(1, 65536, 6000, 5);
   ASSERT_GT(packed.num_codes_changed, 4);
@@ -124,8 +124,8 @@ TEST(Adaptive, FewChangesHaveNoTables) {
   EXPECT_LT(encoded->payload.size(), packed.least_bits / 8 + 12);
 }
 
-// The rule that a CPU and a GPU share.
-TEST(Adaptive, TriesIntegersAndFewBytes) {
+// The rule shared by the CPU and the GPU.
+TEST(Adaptive, IsTriedForIntegersAndForFewBytes) {
   const uint64_t million = uint64_t{1} << 20;
   for (const uint8_t width : {1, 2, 4, 8}) {
     const Layout integers{width, uint8_t(8 * (width - 1)), 0xff};
@@ -140,8 +140,8 @@ TEST(Adaptive, TriesIntegersAndFewBytes) {
   }
 }
 
-// Nobody does better than no payload: an array that stays needs no other look.
-TEST(Adaptive, IsNotTriedWhereNothingChanges) {
+// No codec beats an empty payload: an unchanged array needs no further pass.
+TEST(Adaptive, IsNotTriedForUnchangedArrays) {
   const std::vector<uint8_t> array(size_t{4} * 300'000, 0x37);
   Hasher before(DigestKind::kSum128), after(DigestKind::kSum128);
   const auto made = encode_changing({4, 24, 0xff}, array, array, {&before, &after},
@@ -162,7 +162,7 @@ std::string failure(const std::vector<uint8_t>& payload) {
   return status.message();
 }
 
-TEST(Adaptive, RefusesInconsistentPayloads) {
+TEST(Adaptive, RejectsInconsistentPayloads) {
   EXPECT_EQ(failure({2, 1, 0}), "adaptive: view: expected 0 or 1, got 2");
   EXPECT_EQ(failure({0, 0, 0}), "adaptive: number of changes: expected 1 to 10, got 0");
   EXPECT_EQ(failure({0, 11, 0}), "adaptive: number of changes: expected 1 to 10, got 11");
@@ -174,8 +174,8 @@ TEST(Adaptive, RefusesInconsistentPayloads) {
   EXPECT_EQ(failure({0, 9}), "adaptive: expected more bytes, got the end of the payload");
 }
 
-// Any bytes behind a good header, into arrays small and large: an error or a patched array.
-TEST(Adaptive, SurvivesNoise) {
+// Random bytes after a valid header, for small and large arrays: an error or a patched array.
+TEST(Adaptive, SurvivesRandomPayloads) {
   Random random(3);
   for (int round = 0; round < 4000; ++round) {
     const unsigned width = 1U << random() % 4;

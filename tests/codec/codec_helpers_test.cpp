@@ -1,4 +1,4 @@
-// The small parts that codecs are made of.
+// Building blocks of the codecs.
 #include <gtest/gtest.h>
 
 #include <new>
@@ -33,7 +33,7 @@ TEST(Leb128, RoundTripsAtEveryBitLength) {
   }
 }
 
-TEST(Leb128, RefusesLongAndPaddedNumbers) {
+TEST(Leb128, RejectsLongAndPaddedNumbers) {
   const auto message = [](std::vector<uint8_t> bytes) {
     Bytes in = bytes;
     uint64_t value = 0;
@@ -48,7 +48,7 @@ TEST(Leb128, RefusesLongAndPaddedNumbers) {
             "n: expected a LEB128 number of 64 bits, got a longer one");
 }
 
-TEST(Guard, TurnsExceptionsIntoOutOfMemory) {
+TEST(Guard, TurnsBadAllocIntoOutOfMemory) {
   const Status status = guard_memory("testing", []() -> Status { throw std::bad_alloc(); });
   EXPECT_EQ(status.code(), Code::kOutOfMemory);
   EXPECT_EQ(status.to_string(), "out of memory: testing");
@@ -63,7 +63,7 @@ TEST(Guard, TurnsExceptionsIntoOutOfMemory) {
             Code::kOutOfMemory);
 }
 
-TEST(Guard, TheLowestFailureWins) {
+TEST(Guard, ReturnsTheFailureOfTheLowestIndex) {
   ThreadPool four(4);
   for (ThreadPool* pool : {static_cast<ThreadPool*>(nullptr), &four}) {
     for (int round = 0; round < 100; ++round) {
@@ -77,7 +77,7 @@ TEST(Guard, TheLowestFailureWins) {
   }
 }
 
-TEST(Changes, CollectFindsExactlyWhatDiffers) {
+TEST(Changes, CollectsExactlyTheDifferences) {
   for (const unsigned width : {1U, 2U, 4U, 8U}) {
     const ArrayPair pair = make_arrays(width, 300'000, 0.1, 5);
     const auto changes =
@@ -99,7 +99,7 @@ TEST(Changes, CollectFindsExactlyWhatDiffers) {
   }
 }
 
-TEST(Changes, ScatterRefusesBadPositionsAndWritesNothing) {
+TEST(Changes, ScatterRejectsBadPositionsBeforeWriting) {
   const auto message = [](Changes changes) {
     std::vector<uint8_t> data(10);
     const Status status = scatter_changes(2, changes, data, nullptr);
@@ -111,7 +111,7 @@ TEST(Changes, ScatterRefusesBadPositionsAndWritesNothing) {
   EXPECT_EQ(message({{0, 1}, {1, 1, 1}}), "size of the values: expected 4, got 3");
 }
 
-// Arrays of 2^33 elements without the array: the body is written from chunks made by hand.
+// Arrays of 2^33 elements without the memory: the body is written from handmade chunks.
 TEST(Gaps, WidthGrowsWithTheLargestGap) {
   struct Case {
     uint64_t last;
@@ -140,7 +140,7 @@ TEST(Gaps, WidthGrowsWithTheLargestGap) {
   }
 }
 
-TEST(Gaps, SumsOfWideGapsDoNotWrapAround) {
+TEST(Gaps, RejectsGapsThatOverflow) {
   constexpr uint64_t n = uint64_t{1} << 33;
   const uint64_t forged[][3] = {{~uint64_t{0}, 0, 0},
                                 {5, ~uint64_t{0} - 5, 0},
@@ -153,7 +153,7 @@ TEST(Gaps, SumsOfWideGapsDoNotWrapAround) {
     const auto changes = decode_gaps_body({8, 3}, 1, body, n, nullptr);
     EXPECT_EQ(changes.status().code(), Code::kCorruption);
   }
-  // 4-byte gaps over several blocks, each as large as can be.
+  // 4-byte gaps over several blocks, each of maximal size.
   const GapsHeader header{4, 200'000};
   const std::vector<uint8_t> body(header.body_bytes(1), 0xff);
   EXPECT_EQ(decode_gaps_body(header, 1, body, n, nullptr).status().message(),

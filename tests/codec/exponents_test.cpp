@@ -1,4 +1,4 @@
-// Whole arrays: sizes, borders, values, and payloads that lie.
+// Whole arrays: sizes, boundaries, values, and hostile payloads.
 #include "codec/exponents.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ Bytes bytes_of(const std::vector<T>& v) {
   return {reinterpret_cast<const uint8_t*>(v.data()), v.size() * sizeof(T)};
 }
 
-// The top bits of normally distributed floats, as weights are.
+// The top bits of normally distributed floats, like real weights.
 std::vector<uint8_t> make_weights(Layout layout, size_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(0, 0.02F);
@@ -57,7 +57,7 @@ void expect_round_trip(Layout layout, Bytes array) {
   EXPECT_TRUE(back.walls_stand());
 }
 
-TEST(Exponents, RoundTripsOfAllFormsAndSizes) {
+TEST(Exponents, RoundTripsAllFormatsAndSizes) {
   for (const Layout layout : {kBf16, kF16, kF32}) {
     for (const size_t n : {0, 1, 7, 9, 511, 513, 65535, 65536, 65537, 200'001}) {
       SCOPED_TRACE("width " + std::to_string(layout.width) + ", elements " + std::to_string(n));
@@ -66,7 +66,7 @@ TEST(Exponents, RoundTripsOfAllFormsAndSizes) {
   }
 }
 
-TEST(Exponents, SavesAThirdOfWeights) {
+TEST(Exponents, CompressesWeights) {
   const auto share = [](Layout layout) {
     const std::vector<uint8_t> weights = make_weights(layout, 1'000'000, 1);
     return double(weights.size()) / double(encode(layout, weights).size());
@@ -76,14 +76,14 @@ TEST(Exponents, SavesAThirdOfWeights) {
   EXPECT_GT(share(kF32), 1.16);
 }
 
-TEST(Exponents, EveryBf16AndEveryF16) {
+TEST(Exponents, RoundTripsEveryBf16AndF16) {
   std::vector<uint16_t> all(65536);
   for (size_t i = 0; i < all.size(); ++i) all[i] = uint16_t(i * 40503);
   expect_round_trip(kBf16, bytes_of(all));
   expect_round_trip(kF16, bytes_of(all));
 }
 
-TEST(Exponents, OneExponentAndExponentsAtBothEnds) {
+TEST(Exponents, RoundTripsExtremeExponents) {
   for (const uint16_t bits : {0x0000, 0x8000, 0x3f80, 0x7f80, 0xffff}) {
     const std::vector<uint16_t> same(70'000, bits);
     expect_round_trip(kBf16, bytes_of(same));
@@ -92,8 +92,8 @@ TEST(Exponents, OneExponentAndExponentsAtBothEnds) {
   }
 }
 
-// Noise stays as it is: blocks say so by their length, and whole tensors are raw then.
-TEST(Exponents, NoiseIsRaw) {
+// Incompressible blocks are stored raw, and so are incompressible tensors.
+TEST(Exponents, StoresNoiseRaw) {
   std::mt19937_64 random(3);
   std::vector<uint64_t> noise(100'000);
   for (uint64_t& word : noise) word = random();
@@ -109,8 +109,8 @@ TEST(Exponents, NoiseIsRaw) {
   EXPECT_EQ(encode_whole_array(kBf16, weights, true, nullptr)->codec, CodecId::kRaw);
 }
 
-// Blocks decode alone: what is outside a range is never looked at.
-TEST(Exponents, RangesAreReadWithoutTheRest) {
+// Blocks decode independently: bytes outside a range are never read.
+TEST(Exponents, DecodesBlocksIndependently) {
   const std::vector<uint8_t> weights = make_weights(kBf16, 200'001, 5);
   std::vector<uint8_t> payload = encode(kBf16, weights);
   const auto directory =
@@ -127,8 +127,8 @@ TEST(Exponents, RangesAreReadWithoutTheRest) {
   }
 }
 
-// docs/format.md shows these bytes.
-TEST(Exponents, IsWhatTheFormatDocumentShows) {
+// The bytes shown in docs/format.md.
+TEST(Exponents, MatchesTheExampleInTheFormatDocument) {
   std::vector<uint16_t> weights = {0x3c00, 0x3b10, 0xbc22, 0x3980, 0x3a55, 0x3c7f, 0xb901, 0x3b00,
                                    0x3c11, 0xbb33, 0x0000, 0x3c44, 0x3990, 0xbc01, 0x3b77, 0x3c05};
   const std::vector<uint8_t> expected = {
@@ -157,7 +157,7 @@ Status decode(const std::vector<uint8_t>& payload, size_t n, Layout layout = kBf
   return status;
 }
 
-TEST(HostileExponents, NamedDefects) {
+TEST(HostileExponents, RejectsNamedDefects) {
   const size_t n = 70'000;
   const std::vector<uint8_t> good = encode(kBf16, make_weights(kBf16, n, 6));
   ASSERT_TRUE(decode(good, n).ok());
@@ -183,7 +183,7 @@ TEST(HostileExponents, NamedDefects) {
   EXPECT_NE(bad([](Blob* p) { p->back() = (*p)[17]; }), "");
 }
 
-TEST(HostileExponents, TruncatedAndFlipped) {
+TEST(HostileExponents, SurvivesTruncationAndBitFlips) {
   std::mt19937_64 random(9);
   for (const Layout layout : {kBf16, kF16, kF32}) {
     const size_t n = 5000;

@@ -1,4 +1,4 @@
-// Payloads that lie. Built by hand, byte by byte: each defect has its message.
+// Hostile payloads, built by hand byte by byte: each defect has its message.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -13,7 +13,7 @@ namespace {
 
 using testing::operator+;
 
-// Patches an array of `num_elements` u16 and returns what went wrong; apply and decode must agree.
+// Patches an array of `num_elements` u16 and returns the error; apply and decode must agree.
 std::string failure(const char* codec_name, const Blob& payload, size_t num_elements = 5) {
   const Codec& codec = *find_codec(codec_name);
   WalledBuffer data(num_elements * 2);
@@ -27,13 +27,13 @@ std::string failure(const char* codec_name, const Blob& payload, size_t num_elem
   return status.message();
 }
 
-TEST(HostileRaw, WrongSize) {
+TEST(HostileRaw, RejectsWrongSizes) {
   EXPECT_EQ(failure("raw", Blob(9)), "payload size: expected 10, got 9");
   EXPECT_EQ(failure("raw", Blob(11)), "payload size: expected 10, got 11");
   EXPECT_EQ(failure("raw", {}), "payload size: expected 10, got 0");
 }
 
-TEST(HostileGaps, Headers) {
+TEST(HostileGaps, RejectsBadHeaders) {
   EXPECT_EQ(failure("gaps", {0}), "gap width: expected 2, 4 or 8 and at most 2, got 0");
   EXPECT_EQ(failure("gaps", {3}), "gap width: expected 2, 4 or 8 and at most 2, got 3");
   EXPECT_EQ(failure("gaps", {4}), "gap width: expected 2, 4 or 8 and at most 2, got 4");
@@ -49,7 +49,7 @@ TEST(HostileGaps, Headers) {
   EXPECT_EQ(failure("gaps", {2, 1}, 0), "change count: expected 1 to 0, got 1");
 }
 
-TEST(HostileGaps, Bodies) {
+TEST(HostileGaps, RejectsBadBodies) {
   const Blob values = {7, 7, 8, 8};
   EXPECT_EQ(failure("gaps", Blob{2, 2} + le(0, 2) + le(3, 2) + values), "");
   EXPECT_EQ(failure("gaps", Blob{2, 2} + le(0, 2) + le(4, 2) + values),
@@ -67,8 +67,8 @@ TEST(HostileGaps, Bodies) {
             "gap of change 0: expected below 65537, got 4294967295");
 }
 
-// Applies and decodes a damaged payload. Whatever happens must happen inside the array, on both
-// ways alike, and an error must be Corruption. Returns whether the damage was noticed.
+// Applies and decodes a damaged payload: both must stay within the array and agree, and an error
+// must be Corruption. Returns whether the damage was detected.
 bool notices(const Codec& codec, unsigned width, Bytes payload, Bytes old_bytes) {
   WalledBuffer patched(old_bytes);
   const Blob copy(payload.begin(), payload.end());  // a heap block that ends where the payload does
@@ -88,7 +88,7 @@ bool notices(const Codec& codec, unsigned width, Bytes payload, Bytes old_bytes)
   return false;
 }
 
-TEST(DamagedPayloads, TruncatedAtEveryByte) {
+TEST(DamagedPayloads, EveryTruncationIsDetected) {
   for (const Codec* codec : all_codecs()) {
     for (const unsigned width : {1U, 2U, 8U}) {
       const ArrayPair pair = make_arrays(width, 300, 0.1, 11);
@@ -105,7 +105,7 @@ TEST(DamagedPayloads, TruncatedAtEveryByte) {
   }
 }
 
-TEST(DamagedPayloads, OneByteTooMany) {
+TEST(DamagedPayloads, AnExtraByteIsDetected) {
   for (const Codec* codec : all_codecs()) {
     const ArrayPair pair = make_arrays(2, 300, 0.1, 11);
     auto encoded =
@@ -119,7 +119,7 @@ TEST(DamagedPayloads, OneByteTooMany) {
   }
 }
 
-TEST(DamagedPayloads, EveryBitFlipped) {
+TEST(DamagedPayloads, FlippedBitsNeverWriteOutOfBounds) {
   for (const Codec* codec : all_codecs()) {
     for (const unsigned width : {1U, 2U, 4U}) {
       const ArrayPair pair = make_arrays(width, 200, 0.1, 12);
@@ -135,8 +135,8 @@ TEST(DamagedPayloads, EveryBitFlipped) {
   }
 }
 
-// Damage deep in a payload of many blocks, with threads: the same verdict as without.
-TEST(DamagedPayloads, SameVerdictOnAnyNumberOfThreads) {
+// Damage deep in a payload of many blocks gives the same error with threads as without.
+TEST(DamagedPayloads, SameErrorForAnyNumberOfThreads) {
   ThreadPool pool(4);
   Random random(13);
   const ArrayPair pair = make_arrays(2, 600'000, 0.5, 13);

@@ -1,5 +1,5 @@
-// What every codec promises, asked of every codec: exact round trips, whatever the width, the size,
-// the density, the address and the number of threads.
+// Promises of every codec: exact round trips for any width, size, density, alignment and number of
+// threads.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -62,7 +62,7 @@ ThreadPool& two_workers() {
   return pool;
 }
 
-// Hashers that ride along see exactly the arrays, and change nothing.
+// Hashers passed to a codec see exactly the arrays and do not change the payload.
 void expect_followed(const Codec& codec, Layout layout, const ArrayPair& pair, ThreadPool* pool) {
   constexpr DigestKind kind = DigestKind::kSum128;
   const Bytes before = pair.old_bytes.span(), after = pair.new_bytes.span();
@@ -97,27 +97,27 @@ void try_sizes(const Codec& codec, std::initializer_list<size_t> sizes,
   }
 }
 
-TEST_P(EveryCodec, SmallArrays) {
+TEST_P(EveryCodec, RoundTripsSmallArrays) {
   try_sizes(*GetParam(), {0, 1, 2, 3, 63, 64, 65, 127, 1000}, {0, 1e-4, 0.01, 0.5});
 }
 
-TEST_P(EveryCodec, BordersOfSegments) {
+TEST_P(EveryCodec, RoundTripsAtSegmentBoundaries) {
   DW_LABEL(long);
   try_sizes(*GetParam(), {16383, 16384, 16385}, {0, 1e-4, 0.01, 0.5, 1});
 }
 
-TEST_P(EveryCodec, BordersOfChunks) {
+TEST_P(EveryCodec, RoundTripsAtChunkBoundaries) {
   DW_LABEL(long);
   try_sizes(*GetParam(), {262143, 262144, 262145}, {1e-4, 0.01, 0.2});
 }
 
-TEST_P(EveryCodec, SeveralChunksAndAnOddRest) {
+TEST_P(EveryCodec, RoundTripsSeveralChunksAndARemainder) {
   DW_LABEL(long);
   try_sizes(*GetParam(), {600001}, {0, 1e-4, 0.01, 0.5, 1});
 }
 
-// Matrices, several of them, with tiles that the last columns or rows do not fill.
-TEST_P(EveryCodec, Matrices) {
+// One or more matrices, with tiles that the last columns or rows do not fill.
+TEST_P(EveryCodec, RoundTripsMatrices) {
   DW_LABEL(long);
   struct Shape {
     uint32_t matrices, rows, columns;
@@ -146,8 +146,8 @@ TEST_P(EveryCodec, Matrices) {
   }
 }
 
-// One change alone at each end and in the middle: gaps over 65535, chunks left empty.
-TEST_P(EveryCodec, LoneChangesFarApart) {
+// Single changes at both ends and in the middle: gaps over 65535, empty chunks.
+TEST_P(EveryCodec, RoundTripsSingleChangesFarApart) {
   DW_LABEL(long);
   constexpr size_t n = 5'000'001;  // 10 MB
   ArrayPair pair = make_arrays(2, n, 0, 7);
@@ -158,7 +158,7 @@ TEST_P(EveryCodec, LoneChangesFarApart) {
   }
 }
 
-TEST_P(EveryCodec, FollowersSeeTheWholeArrays) {
+TEST_P(EveryCodec, HashersSeeTheWholeArrays) {
   for (const size_t n : {0, 1, 1000, 300'000, 1'300'001}) {
     for (const double density : {0.0, 0.01, 1.0}) {
       SCOPED_TRACE("elements " + std::to_string(n) + ", density " + std::to_string(density));
@@ -169,7 +169,7 @@ TEST_P(EveryCodec, FollowersSeeTheWholeArrays) {
   }
 }
 
-TEST_P(EveryCodec, EveryPairOfBytes) {
+TEST_P(EveryCodec, RoundTripsEveryPairOfBytes) {
   ArrayPair pair{WalledBuffer(65536), WalledBuffer(65536), 65536 - 256};
   for (size_t i = 0; i < 65536; ++i) {
     pair.old_bytes.span()[i] = uint8_t(i >> 8);
@@ -178,7 +178,7 @@ TEST_P(EveryCodec, EveryPairOfBytes) {
   expect_round_trip(*GetParam(), layout_of(1), pair);
 }
 
-TEST_P(EveryCodec, SpecialFloats) {
+TEST_P(EveryCodec, RoundTripsSpecialFloats) {
   // +-0, smallest subnormals, +-1 and the next, +-inf, quiet and signalling NaNs with payloads.
   const uint16_t specials[] = {0x0000, 0x8000, 0x0001, 0x8001, 0x3f80, 0x3f81, 0xbf80,
                                0x7f80, 0xff80, 0x7fc0, 0x7fc1, 0x7f81, 0xffff, 0x7fff};
@@ -198,7 +198,7 @@ TEST_P(EveryCodec, SpecialFloats) {
                     {WalledBuffer(bytes(before)), WalledBuffer(bytes(after)), num_changed});
 }
 
-TEST_P(EveryCodec, AllZeroToAllOnesAndBack) {
+TEST_P(EveryCodec, RoundTripsAllZerosToAllOnes) {
   for (const unsigned width : kWidths) {
     ArrayPair pair{WalledBuffer(1000 * width), WalledBuffer(1000 * width), 1000};
     std::ranges::fill(pair.old_bytes.span(), uint8_t{0});
@@ -230,7 +230,7 @@ TEST_P(EveryCodec, EveryTargetGivesTheSamePayload) {
   ASSERT_TRUE(force_kernels(in_use));
 }
 
-TEST_P(EveryCodec, RefusesImpossibleArguments) {
+TEST_P(EveryCodec, RejectsInvalidArguments) {
   const std::vector<uint8_t> ten(10), twelve(12);
   std::vector<uint8_t> data(10);
   for (const unsigned width : {0U, 3U, 16U, 4U}) {  // 4 does not divide 10
@@ -246,8 +246,8 @@ TEST_P(EveryCodec, RefusesImpossibleArguments) {
             Code::kInvalidArgument);
 }
 
-TEST_P(EveryCodec, EmptyPayloadMeansNothingChanged) {
-  // These hold the whole array, whatever it was.
+TEST_P(EveryCodec, UnchangedArraysGiveAnEmptyPayload) {
+  // These store the whole array in any case.
   if (GetParam()->id() == CodecId::kRaw || GetParam()->id() == CodecId::kExponents) return;
   const ArrayPair pair = make_arrays(2, 1000, 0, 1);
   const auto encoded =
@@ -265,7 +265,7 @@ std::string test_name(const ::testing::TestParamInfo<const Codec*>& info) {
 INSTANTIATE_TEST_SUITE_P(All, EveryCodec,
                          ::testing::ValuesIn(all_codecs().begin(), all_codecs().end()), test_name);
 
-TEST(Registry, FindsByIdAndByName) {
+TEST(Registry, FindsCodecsByIdAndName) {
   uint8_t id = 0;
   for (const Codec* codec : all_codecs()) {
     EXPECT_EQ(codec->id(), CodecId{id++});  // ordered, no holes
@@ -277,8 +277,8 @@ TEST(Registry, FindsByIdAndByName) {
   EXPECT_EQ(find_codec(""), nullptr);
 }
 
-// Arrays of more than 2^31 - 1 elements cost no memory here: untouched pages read as zero.
-TEST(Gaps, ReachAcrossHugeArrays) {
+// Arrays of more than 2^31 - 1 elements take no memory here: untouched pages read as zero.
+TEST(Gaps, SpanHugeArrays) {
   DW_LABEL(long);
   constexpr size_t n = (size_t{1} << 31) + 5;
   const auto map = [] {

@@ -1,5 +1,5 @@
-// Parts of an array, patched where they lie: whatever is held gets the bits that the whole array
-// would have there, and nothing around it is written.
+// Regions of an array, patched in place: they get the bits of the whole array, and nothing around
+// them is written.
 #include "codec/regions.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ struct Shape {
   uint32_t rows, columns;
 };
 
-// Regions of an array in one buffer each, with other bytes between the rows and around them.
+// Regions of an array in one buffer each, with padding between the rows and around them.
 class Held {
  public:
   Held(Layout layout, Bytes array, std::vector<Region> regions, size_t gap)
@@ -38,7 +38,7 @@ class Held {
 
   std::span<const Region> regions() const { return regions_; }
 
-  // What is held is what `array` has there, and the rest is untouched.
+  // Whether the regions equal `array` and the padding is untouched.
   bool equals(Bytes array) const {
     for (size_t i = 0; i < regions_.size(); ++i) {
       const Region& region = regions_[i];
@@ -73,7 +73,7 @@ Layout layout_of_shape(unsigned width, const Shape& shape) {
 
 class Regions : public ::testing::TestWithParam<const Codec*> {};
 
-// Slices by 2, 3, 4, 8 and 16 of columns and rows, experts, boxes in the middle.
+// Slices by 2, 3, 4, 8 and 16 of columns and rows, experts, inner boxes.
 std::vector<std::vector<Region>> slicings(const Shape& shape) {
   const size_t rows = shape.matrices * shape.rows, columns = shape.columns;
   std::vector<std::vector<Region>> all;
@@ -89,7 +89,7 @@ std::vector<std::vector<Region>> slicings(const Shape& shape) {
   return all;
 }
 
-TEST_P(Regions, HoldWhatTheWholeArrayWouldHaveThere) {
+TEST_P(Regions, MatchTheWholeArray) {
   DW_LABEL(long);
   ThreadPool pool(3);
   for (const Shape& shape : {Shape{1, 1024, 1024}, {3, 300, 1344}, {1, 700, 640}, {5, 16, 24}}) {
@@ -129,8 +129,8 @@ struct Case {
       tight_codec().encode(layout, pair.old_bytes.span(), pair.new_bytes.span(), nullptr)->payload;
 };
 
-// Tiles that no region cuts need no old values of others.
-TEST(TightRegions, WholeTilesNeedNothingElse) {
+// Tiles that lie completely in a region need no old values from elsewhere.
+TEST(TightRegions, WholeTilesNeedNoOtherValues) {
   const Case c;
   const ReadOld never = [](size_t, MutableBytes) { return internal_error("asked for old values"); };
   for (const size_t parts : {2, 4, 8}) {
@@ -143,8 +143,8 @@ TEST(TightRegions, WholeTilesNeedNothingElse) {
   }
 }
 
-// What is not wanted need not be there; a slice of the columns wants little more than its share.
-TEST(TightRegions, FetchJustTheirTiles) {
+// Only the needed ranges are fetched: for a slice of the columns little more than its share.
+TEST(TightRegions, FetchOnlyTheirTiles) {
   const Case c;
   const size_t n = 1024 * 1024;
   const uint64_t size = c.payload.size(), front_bytes = tight_codec().front_bytes(c.layout, n);
@@ -181,13 +181,13 @@ TEST(TightRegions, FetchJustTheirTiles) {
           .status()
           .code(),
       Code::kCorruption);
-  // Codecs without a directory are read whole.
+  // Codecs without a directory are read completely.
   const Region one{0, 0, 1, 1, nullptr, 0};
   EXPECT_EQ(gaps_codec().wanted_bytes(c.layout, n, {}, 77, std::span(&one, 1), 0).value(),
             (std::vector<ByteRange>{{0, 77}}));
 }
 
-TEST(TightRegions, UnavailableOldValuesAreNamedAndNothingIsWritten) {
+TEST(TightRegions, MissingOldValuesFailBeforeWriting) {
   const Case c;
   Held held(c.layout, c.pair.old_bytes.span(), {{0, 0, 1024, 100}}, 0);
   const auto apply = [&](const ReadOld& read_old) {
@@ -200,7 +200,7 @@ TEST(TightRegions, UnavailableOldValuesAreNamedAndNothingIsWritten) {
   EXPECT_TRUE(held.equals(c.pair.old_bytes.span()));
 }
 
-TEST(TightRegions, TilesWithoutChangesNeedNoOldValues) {
+TEST(TightRegions, UnchangedTilesNeedNoOldValues) {
   Case c;
   c.pair = make_arrays(2, 1024 * 1024, 0, 3);
   c.pair.new_bytes.span()[0] ^= 1;  // in the first tile
@@ -208,7 +208,7 @@ TEST(TightRegions, TilesWithoutChangesNeedNoOldValues) {
       tight_codec()
           .encode(c.layout, c.pair.old_bytes.span(), c.pair.new_bytes.span(), nullptr)
           ->payload;
-  // Cuts a tile that did not change; an empty region is none.
+  // A region that cuts an unchanged tile, and an empty region.
   Held held(c.layout, c.pair.old_bytes.span(), {{0, 1000, 1024, 24}, {5, 1005, 0, 0}}, 0);
   const Status applied =
       tight_codec().apply_to_regions(c.layout, 1024 * 1024, payload, held.regions(), {}, nullptr);
@@ -216,7 +216,7 @@ TEST(TightRegions, TilesWithoutChangesNeedNoOldValues) {
   EXPECT_TRUE(held.equals(c.pair.new_bytes.span()));
 }
 
-TEST(TightRegions, BadRegionsAreRefused) {
+TEST(TightRegions, RejectBadRegions) {
   const Case c;
   const auto refused = [&](std::vector<Region> regions) {
     return tight_codec()

@@ -8,7 +8,7 @@
 namespace deltawire {
 namespace {
 
-TEST(TightExample, IsWhatTheFormatDocumentShows) {
+TEST(TightExample, MatchesTheFormatDocument) {
   std::vector<uint16_t> before = {0x3c00, 0x3b10, 0xbc22, 0x3980, 0x3a55, 0x3c7f, 0xb901, 0x3b00,
                                   0x3c11, 0xbb33, 0x3a00, 0x3c44, 0x3990, 0xbc01, 0x3b77, 0x3c05};
   std::vector<uint16_t> after = before;

@@ -1,4 +1,4 @@
-// The tables at the front of a `tight` payload: what is written is read back, and nothing else is.
+// The tables at the start of a `tight` payload: exactly what is written can be read.
 #include "codec/tight_model.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ using deltawire::testing::is_failure;
 
 constexpr Layout kBf16{2, 7, 0xff};
 
-// Its codes take five bits each: how many bits are left of its last byte follows from their number.
+// Every code has five bits: the number of codes determines the unused bits of the last byte.
 Model fitted(uint32_t zero_codes) {
   Model model;
   model.fitted = true;
@@ -39,7 +39,7 @@ uint32_t num_bits(uint32_t zero_codes) {
   return 8 + 8 + 8 + 2 * 16 + 5 * (num_value_tokens(2) + num_escapes(2)) + 4 * zero_codes;
 }
 
-TEST(TightModel, BitsAfterItMustBeZero) {
+TEST(TightModel, RejectsNonzeroPaddingBits) {
   for (const uint32_t zero_codes : {0u, 1u}) {
     std::vector<uint8_t> bytes = written(fitted(zero_codes));
     const unsigned unused = -num_bits(zero_codes) & 7;
@@ -53,7 +53,7 @@ TEST(TightModel, BitsAfterItMustBeZero) {
       EXPECT_TRUE(is_failure(read_model(kBf16, bytes, &consumed).status(), Code::kCorruption,
                              "tight model", "not zero"))
           << bit;
-      // Both decoders, the CPU's and the GPU's, begin with this.
+      // Both decoders, on the CPU and the GPU, start with this.
       EXPECT_EQ(split_payload(kBf16, bytes, 100).status().code(), Code::kCorruption);
       bytes.back() ^= uint8_t(1 << bit);
     }
@@ -62,7 +62,7 @@ TEST(TightModel, BitsAfterItMustBeZero) {
   }
 }
 
-TEST(TightModel, CutShort) {
+TEST(TightModel, RejectsTruncation) {
   std::vector<uint8_t> bytes = written(fitted(0));
   bytes.pop_back();
   size_t consumed = 0;

@@ -1,4 +1,4 @@
-// How arrays are cut into tiles: every element lies in exactly one, whatever the shape.
+// How arrays are divided into tiles: every element lies in exactly one, for every shape.
 #include "codec/tiles.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ Layout matrices(uint32_t rows, uint32_t columns) {
   return layout;
 }
 
-TEST(ChooseTiles, AsWideAsSlicesAllow) {
+TEST(ChooseTiles, ChoosesTheWidestThatSlicesAllow) {
   const std::tuple<uint32_t, uint32_t, unsigned> cases[] = {
       {4096, 4096, 9},   // 8 slices of 512
       {4096, 12288, 9},  // 8 of 1,536
@@ -37,7 +37,7 @@ TEST(ChooseTiles, AsWideAsSlicesAllow) {
   EXPECT_FALSE(choose_tiles(matrices(512, 512), 512 * 512 + 1).tiled());
 }
 
-TEST(Tiling, EveryElementIsInOneTileAndEveryTileInOneGroup) {
+TEST(Tiling, CoversEveryElementOnce) {
   const std::tuple<size_t, uint32_t, uint32_t, unsigned> cases[] = {
       {1, 512, 512, 9}, {3, 300, 1344, 9}, {2, 1025, 512, 6}, {1, 70, 3000, 6}, {2, 9000, 70, 6}};
   ThreadPool pool(3);
@@ -75,7 +75,7 @@ TEST(Tiling, EveryElementIsInOneTileAndEveryTileInOneGroup) {
   }
 }
 
-TEST(Tiling, OnlyMatricesHaveTiles) {
+TEST(Tiling, IsForMatricesOnly) {
   const TileShape tiles{18, 9};
   EXPECT_FALSE(tiles_fit(tiles, matrices(0, 0), 1 << 20));
   EXPECT_FALSE(tiles_fit(tiles, matrices(1000, 1000), 1 << 20));

@@ -1,5 +1,5 @@
-// Arrays that somebody writes to while they are encoded: whatever was seen of them, payload,
-// digests and sums agree.
+// Arrays that another thread modifies while they are encoded: payload, digests and sums agree on
+// the values that were read.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -51,7 +51,7 @@ struct Seen {
 
 class UnsteadyTest : public ::testing::TestWithParam<double> {};
 
-TEST_P(UnsteadyTest, OfArraysThatStayItIsTheUsualPayload) {
+TEST_P(UnsteadyTest, StableArraysGiveTheUsualPayload) {
   ThreadPool pool(3);
   for (const size_t n : {size_t{300'000}, size_t{1'000'003}, size_t{3} << 18}) {
     const std::vector<uint8_t> before = weights(n, 1);
@@ -74,10 +74,10 @@ TEST_P(UnsteadyTest, OfArraysThatStayItIsTheUsualPayload) {
   }
 }
 
-// 0: nothing changed. The next: none of the blocks that tables are fitted to has a change.
+// 0: no changes. The next: no change in any of the blocks that the tables are fitted to.
 INSTANTIATE_TEST_SUITE_P(Densities, UnsteadyTest, ::testing::Values(0.0, 0.00001, 0.01, 0.1));
 
-TEST(ChangingArrays, OneChangeInAnyBlockIsFound) {
+TEST(ChangingArrays, DetectOneChangeInAnyBlock) {
   const std::vector<uint8_t> before = weights(size_t{5} << 18, 1);
   for (size_t block = 0; block < 5; ++block) {
     std::vector<uint8_t> after = before;
@@ -91,14 +91,14 @@ TEST(ChangingArrays, OneChangeInAnyBlockIsFound) {
   }
 }
 
-TEST(ChangingArrays, SmallOnesAreCopiedWhole) {
+TEST(ChangingArrays, SmallArraysAreCopied) {
   const std::vector<uint8_t> before = weights(size_t{1} << 18, 1);
   std::vector<uint8_t> after = before;
   step(&after, 0.01, 2);
   EXPECT_FALSE(Seen(before, after, true, nullptr).encoded);
 }
 
-TEST(ChangingArrays, WhatWasHashedIsWhatWasCoded) {
+TEST(ChangingArrays, DigestsMatchThePayload) {
   DW_LABEL(races);
   const std::vector<uint8_t> before = weights(size_t{4} << 18, 1);
   std::vector<uint8_t> after = before;

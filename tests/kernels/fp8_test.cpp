@@ -1,4 +1,4 @@
-// FP8 blocks: every target gives the scalar's bits, and those are what the arithmetic says.
+// FP8 blocks: every target gives the scalar's bits, which match the arithmetic definition.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -20,7 +20,7 @@ float f32_of_e4m3(unsigned code) {
   return (code & 0x80) != 0 ? -size : size;
 }
 
-// The nearest by trying all of them; of two that are as near, the even one.
+// Finds the nearest value by trying all; of two equally near ones, the even one.
 uint8_t nearest(float value) {
   uint8_t best = 0;
   for (unsigned code = 0; code < 0x7f; ++code) {
@@ -31,7 +31,7 @@ uint8_t nearest(float value) {
   return uint8_t(best | (std::signbit(value) ? 0x80 : 0));
 }
 
-TEST(Fp8, RoundsToTheNearestThenToEven) {
+TEST(Fp8, RoundsToNearestEven) {
   std::mt19937_64 random(17);
   for (unsigned code = 0; code < 0x7e;
        ++code) {  // every value, every tie, and what is next to them
@@ -51,7 +51,7 @@ TEST(Fp8, RoundsToTheNearestThenToEven) {
   EXPECT_EQ(fp8::e4m3_of(-0.0F), 0x80);
 }
 
-TEST(Fp8, ScalesAreThoseOfTheBlock) {
+TEST(Fp8, ComputesScalesOfBlocks) {
   const auto bits = [](float value) { return std::bit_cast<uint32_t>(value); };
   EXPECT_EQ(fp8::scale_of(bits(448), false), 1);
   EXPECT_EQ(fp8::scale_of(0, false), 1e-4F / 448);
@@ -70,7 +70,7 @@ TEST_P(Fp8Target, MatchesScalar) {
     for (int round = 0; round < 20; ++round) {
       std::vector<uint8_t> bytes(4 * n + 1);  // at an odd address
       for (uint8_t& byte : bytes) byte = uint8_t(random());
-      // Ordinary sizes as well as all there are.
+      // Ordinary magnitudes as well as arbitrary bits.
       for (size_t i = 0; round % 2 == 0 && i < n; ++i) {
         bytes[4 + 4 * i] = uint8_t(0x38 + random() % 8) | (bytes[4 + 4 * i] & 0x80);
         bytes[2 + 4 * i] = uint8_t(0x38 + random() % 8) | (bytes[2 + 4 * i] & 0x80);
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(All, Fp8Target,
                            return name;
                          });
 
-TEST(Fp8, AnyElementsOfRaggedBlocks) {
+TEST(Fp8, ConvertsAnyRangeOfRaggedBlocks) {
   const uint64_t rows = 37, columns = 75;
   std::vector<float> weights(rows * columns);
   std::mt19937 random(5);
@@ -132,7 +132,7 @@ TEST(Fp8, AnyElementsOfRaggedBlocks) {
   }
 }
 
-TEST(Fp8, ReportsUnboundedValues) {
+TEST(Fp8, ReportsNonFiniteValues) {
   for (const float bad :
        {NAN, INFINITY, -INFINITY, 3.4e38F}) {  // the last becomes infinite in BF16
     std::vector<float> weights(64, 0.5F);

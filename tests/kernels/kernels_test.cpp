@@ -1,4 +1,4 @@
-// Every target must do exactly what the scalar reference does.
+// Every target must match the scalar reference exactly.
 #include "kernels/kernels.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ struct Case {
 Case make_case(size_t width, size_t n, double density, uint64_t seed) {
   std::mt19937_64 random(seed);
   Case c{width, n, density, std::vector<uint8_t>(n * width + 1), {}};
-  // Half the elements have keys that bunch up, as weights do.
+  // Half of the elements have clustered keys, like weights.
   for (size_t i = 0; i < n; ++i) {
     uint64_t element = random();
     if (i % 2 == 0) element = (element & 0x83ff83ff83ff83ffULL) | 0x3c003c003c003c00ULL;
@@ -105,7 +105,7 @@ std::vector<ScanCase> scans() {
   return all;
 }
 
-TEST(RowFinderTest, FindsEveryPlaceOfEveryShape) {
+TEST(RowFinderTest, LocatesEveryPositionOfEveryShape) {
   for (size_t columns = 1; columns <= kSegmentElements; columns += columns < 700 ? 1 : 613) {
     const size_t strips = ScanShape::strips(columns);
     for (const size_t rows : {size_t{1}, size_t{2}, kSegmentStrips / strips}) {
@@ -122,7 +122,7 @@ TEST(RowFinderTest, FindsEveryPlaceOfEveryShape) {
   }
 }
 
-TEST(ScanShapeTest, StripsCountTileByTile) {
+TEST(ScanShapeTest, StripsAreCountedTileByTile) {
   for (const auto& [shape, stride] : scans()) {
     size_t strip = 0;
     for (size_t tile = 0; tile < shape.num_tiles(); ++tile) {
@@ -240,7 +240,7 @@ TEST_P(KernelTest, ScatterUndoesGather) {
   }
 }
 
-TEST_P(KernelTest, ExchangeIsScatterAndGatherAndUndoesItself) {
+TEST_P(KernelTest, ExchangeMatchesScatterAndGatherAndReverts) {
   const Kernels& target = *GetParam();
   for (size_t width : {1, 2, 4, 8}) {
     for (size_t count : {0, 1, 31, 32, 33, 700}) {
@@ -271,7 +271,7 @@ INSTANTIATE_TEST_SUITE_P(AllTargets, KernelTest,
                            return name;
                          });
 
-TEST(KernelRegistry, ScalarIsAlwaysThereAndCanBeForced) {
+TEST(KernelRegistry, ScalarIsAlwaysAvailableAndCanBeForced) {
   const std::string before(kernels().name);
   EXPECT_EQ(available_kernels().back()->name, "scalar");
   EXPECT_TRUE(force_kernels("scalar"));

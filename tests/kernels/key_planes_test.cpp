@@ -1,4 +1,4 @@
-// Whole arrays as planes: every target makes the reference's bytes, and refuses what it refuses.
+// Whole arrays as key planes: every target gives the reference's bytes and rejects the same input.
 #include "kernels/key_planes.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ const size_t kArraySizes[] = {0,   1,   7,    8,    9,    63,   64,   65,    500
                               512, 513, 1023, 1024, 1100, 4096, 4607, 13000, 16384, 65536};
 const KeyForm kForms[] = {KeyForm::k8of16, KeyForm::k5of16, KeyForm::k8of32};
 
-// Elements whose keys lie near `base`, but for a share of them that are anything.
+// Elements with keys near `base`, except a share `far` of random ones.
 std::vector<uint8_t> make_elements(KeyForm form, size_t n, uint8_t base, double far,
                                    std::mt19937_64& random) {
   std::vector<uint8_t> bytes(1 + n * key_planes::width(form));  // one byte of misalignment in front
@@ -68,7 +68,7 @@ TEST_P(KeyPlanesTest, MatchScalarAndRoundTrip) {
   }
 }
 
-TEST_P(KeyPlanesTest, RefuseFarKeysThatDoNotFit) {
+TEST_P(KeyPlanesTest, RejectFarKeysThatDoNotFit) {
   const Kernels& target = *GetParam();
   std::mt19937_64 random(8);
   for (const KeyForm form : kForms) {
@@ -99,7 +99,7 @@ TEST_P(KeyPlanesTest, RefuseFarKeysThatDoNotFit) {
   }
 }
 
-TEST_P(KeyPlanesTest, RefuseBitsBehindTheLastElement) {
+TEST_P(KeyPlanesTest, RejectNonzeroBitsAfterTheLastElement) {
   const Kernels& target = *GetParam();
   for (const KeyForm form : kForms) {
     const size_t n = 9;  // two columns, of which the last rows are empty

@@ -13,18 +13,18 @@ constexpr Layout kBytes{1, 4, 0x0f};
 
 double entropy(double p) { return -p * std::log2(p) - (1 - p) * std::log2(1 - p); }
 
-TEST(Bound, NothingChangedCostsNothing) {
+TEST(Bound, IsZeroWithoutChanges) {
   const auto data = random_tensor(2, 1000, 0);
   const Bound bound = tensor_bound(data.tensor);
   EXPECT_EQ(bound.conditioned(), 0);
   EXPECT_EQ(bound.unconditioned(), 0);
 }
 
-TEST(Bound, EmptyTensor) {
+TEST(Bound, IsZeroForAnEmptyTensor) {
   EXPECT_EQ(tensor_bound(random_tensor(4, 0, 0).tensor).conditioned(), 0);
 }
 
-TEST(Bound, OneKeyIsTheEntropyOfItsShare) {
+TEST(Bound, OneKeyCostsTheEntropyOfItsShare) {
   std::vector<uint16_t> before(1000, 0x3f80), after = before;
   for (size_t i = 0; i < 250; ++i) after[i * 4] += 1;
   const Bound bound = tensor_bound(tensor_of(kBf16, before, after).tensor);
@@ -33,7 +33,7 @@ TEST(Bound, OneKeyIsTheEntropyOfItsShare) {
   EXPECT_NEAR(bound.values, 0, 1e-9);  // always +1
 }
 
-TEST(Bound, KeysThatTellAllMakePositionsFree) {
+TEST(Bound, PositionsAreFreeWhenKeysDetermineThem) {
   std::vector<uint16_t> before, after;
   for (size_t i = 0; i < 512; ++i) {
     before.push_back(i % 2 == 0 ? 0x3f80 : 0x3c00);
@@ -52,7 +52,7 @@ TEST(Bound, ValuesAreStepsModuloTheWidth) {
   EXPECT_NEAR(bound.values, 2.0 / 8, 1e-9);  // key 0: certain; key 1: one bit each
 }
 
-TEST(Bound, EveryWidthGivesTheSameForTheSameSteps) {
+TEST(Bound, IsTheSameForEveryWidth) {
   const auto total = []<class Element>(Element, uint8_t shift) {
     std::vector<Element> before, after;
     for (size_t i = 0; i < 4096; ++i) {
@@ -69,7 +69,7 @@ TEST(Bound, EveryWidthGivesTheSameForTheSameSteps) {
   EXPECT_DOUBLE_EQ(total(uint64_t{}, 52), expected);
 }
 
-TEST(Bound, TheSumDoesNotDependOnThreads) {
+TEST(Bound, DoesNotDependOnThreads) {
   std::vector<TensorInMemory> owners;
   for (size_t i = 1; i < 20; ++i) owners.push_back(random_tensor(2, 500 * i, 10));
   std::vector<BenchTensor> tensors;

@@ -1,4 +1,4 @@
-// Every pipeline brings the old weights to the new ones, and the peers' have the sizes they should.
+// Every pipeline turns the old weights into the new ones, and the peers' payloads have their sizes.
 #include <gtest/gtest.h>
 
 #include "lab/bench/pipeline.h"
@@ -49,14 +49,14 @@ size_t payload_bytes(std::string_view name, const TensorInMemory& data) {
   return wire.payload.size();
 }
 
-TEST(Pipelines, SizesOfPeers) {
+TEST(Pipelines, PeerPayloadsHaveTheirSizes) {
   std::vector<uint16_t> before(200'000, 0x3f80), after = before;
   for (const size_t i : {5, 6, 7, 60'000}) after[i] ^= 1;
   const auto near = tensor_of<uint16_t>({2, 7, 0xff}, before, after);
   EXPECT_EQ(payload_bytes("trl-v1", near), 4U * (4 + 2));
 }
 
-TEST(Pipelines, ADigestSeesAWrongBase) {
+TEST(Pipelines, DigestsDetectAWrongBase) {
   Scratch scratch;
   const Pipelines all = all_pipelines();
   for (const char* name : {kSlimeName, kDigestedTightName}) {
