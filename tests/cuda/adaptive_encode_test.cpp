@@ -1,4 +1,4 @@
-// `adaptive` of arrays on a GPU: the CPU's bytes, and `auto` chooses it where the CPU does.
+// `adaptive` for arrays on a GPU: the CPU's bytes, and `auto` chooses it where the CPU does.
 #include "codec/choose.h"
 #include "codec/cuda/adaptive_payloads.h"
 #include "codec/cuda/workspace.h"
@@ -7,9 +7,9 @@
 namespace deltawire::cuda {
 namespace {
 
-// ---- the host's part alone, which needs no GPU
+// ---- the host's part, which needs no GPU
 
-// What a device would send of a pair.
+// The lists that a device would send for a pair.
 std::vector<uint8_t> lists_of(const HostPair& pair) {
   const size_t n = pair.old_bytes.size() / pair.width;
   std::vector<uint8_t> lists, new_values, old_values;
@@ -27,7 +27,7 @@ std::vector<uint8_t> lists_of(const HostPair& pair) {
   return lists;
 }
 
-TEST(AdaptivePayloads, AreTheCpusWhereverChangesWereFound) {
+TEST(AdaptivePayloads, EqualTheCpusForAnyChanges) {
   ThreadPool pool(3);
   for (const unsigned width : {1U, 2U, 4U, 8U}) {
     std::vector<HostPair> hosts;
@@ -55,7 +55,7 @@ TEST(AdaptivePayloads, AreTheCpusWhereverChangesWereFound) {
   }
 }
 
-TEST(AdaptivePayloads, ListsOfAnArrayThatWasWrittenToAreRefused) {
+TEST(AdaptivePayloads, RejectInconsistentLists) {
   HostPair host{4, std::vector<uint8_t>(40), std::vector<uint8_t>(40)};
   host.new_bytes[4] = host.new_bytes[20] = 1;
   const std::vector<uint8_t> sound = lists_of(host);
@@ -97,7 +97,7 @@ class AdaptiveEncodeTest : public ::testing::Test {
   void SetUp() override { SKIP_WITHOUT_GPU(); }
 };
 
-// Arrays of all widths in one call; none, some and all of their elements change.
+// Arrays of all widths in one call, with none, some or all of their elements changed.
 TEST_F(AdaptiveEncodeTest, EveryWidthSizeDensityAndAlignment) {
   ThreadPool pool(4);
   DeviceBatch batch;
@@ -117,8 +117,8 @@ TEST_F(AdaptiveEncodeTest, EveryWidthSizeDensityAndAlignment) {
   }
 }
 
-// Several turns, lists that find no room in their half, in the scratch, and in a budget that holds.
-TEST_F(AdaptiveEncodeTest, LittleScratch) {
+// Several batches; lists that exceed their half, the scratch, and a fixed budget.
+TEST_F(AdaptiveEncodeTest, WorksWithLittleScratch) {
   ThreadPool pool(4);
   Workspace workspace;
   DeviceBatch batch;
@@ -141,7 +141,7 @@ TEST_F(AdaptiveEncodeTest, LittleScratch) {
   EXPECT_EQ(status.code(), Code::kOutOfMemory) << status.to_string();
 }
 
-TEST_F(AdaptiveEncodeTest, WiderFloatsAreComparedAsBf16) {
+TEST_F(AdaptiveEncodeTest, ComparesWiderFloatsAsBf16) {
   Context context = make_context();
   for (const DType dtype : {DType::kF32, DType::kF16}) {
     for (const size_t n : {1, 5000, 300'001}) {
@@ -158,7 +158,7 @@ TEST_F(AdaptiveEncodeTest, WiderFloatsAreComparedAsBf16) {
   }
 }
 
-// Packed arrays and handfuls of changes, on both sides of the limits of the rule.
+// Packed arrays and a few changes, on both sides of the rule's limits.
 std::vector<BothSides> arrays_to_choose_for() {
   std::vector<BothSides> arrays;
   for (const unsigned width : {1U, 2U, 4U, 8U}) {
@@ -175,7 +175,7 @@ std::vector<BothSides> arrays_to_choose_for() {
   return arrays;
 }
 
-// What the CPU chose of each, which must be no codec that a device does not try.
+// Compares with the CPU's choices, which must be codecs that a device tries.
 void expect_cpus_choices(const std::vector<BothSides>& arrays, const std::vector<Coded>& coded) {
   ASSERT_EQ(coded.size(), arrays.size());
   size_t adaptive = 0, tight = 0;
@@ -193,7 +193,7 @@ void expect_cpus_choices(const std::vector<BothSides>& arrays, const std::vector
   EXPECT_GT(tight, 4);
 }
 
-TEST_F(AdaptiveEncodeTest, AutoChoosesWhatTheCpuChooses) {
+TEST_F(AdaptiveEncodeTest, AutoChoosesLikeTheCpu) {
   const std::vector<BothSides> arrays = arrays_to_choose_for();
   for (const uint64_t scratch : {8 * kMiB, 256 * kMiB}) {
     Context context = make_context(scratch);
@@ -203,7 +203,7 @@ TEST_F(AdaptiveEncodeTest, AutoChoosesWhatTheCpuChooses) {
   }
 }
 
-TEST_F(AdaptiveEncodeTest, SnapshotsToo) {
+TEST_F(AdaptiveEncodeTest, SnapshotsChooseLikeTheCpu) {
   using Placement = DeviceSnapshot::Placement;
   const std::vector<BothSides> arrays = arrays_to_choose_for();
   for (const Placement placement : {Placement::kDevice, Placement::kPinned}) {

@@ -1,5 +1,5 @@
-// FP8 blocks of weights on a GPU that nobody makes: what encoders and publishers take in their
-// place gives the CPU's bytes.
+// FP8 blocks of weights on a GPU without materialising them: encoders and publishers give the CPU's
+// bytes.
 #include "cuda/contexts.h"
 #include "diff/computed_tensors.h"
 #include "support/hooked_store.h"
@@ -8,7 +8,7 @@
 namespace deltawire::cuda {
 namespace {
 
-// A matrix of a trainer: its weights there and here, the scales there, and what both become.
+// A trainer's matrix: weights on device and host, scales on the device, and the expected result.
 struct Matrix {
   fp8::Matrix form;  // its weights are on the device
   std::vector<uint8_t> weights, elements;
@@ -29,7 +29,7 @@ struct Matrix {
     if (form.width() == 2) bits >>= 16;
     std::memcpy(weights.data() + i * form.width(), &bits, form.width());
   }
-  // One weight in `one_in` moves.
+  // Changes one weight in `one_in`.
   void step(uint64_t seed, uint64_t one_in) {
     Random random(seed);
     for (uint64_t i = 0; i < form.rows * form.columns; ++i) {
@@ -37,7 +37,7 @@ struct Matrix {
     }
     settle();
   }
-  // The CPU's, and the weights to the device.
+  // Computes the CPU's result, and sends the weights to the device.
   void settle() {
     fp8::Matrix here = form;
     here.weights = weights.data();
@@ -64,7 +64,7 @@ class ComputedFp8Test : public ::testing::Test {
   void SetUp() override { SKIP_WITHOUT_GPU(); }
 };
 
-TEST_F(ComputedFp8Test, OneLookTakesMatricesOfAllDtypes) {
+TEST_F(ComputedFp8Test, QuantisesMatricesOfAllDtypes) {
   std::vector<Matrix> matrices;
   std::vector<Fp8Task> tasks;
   std::vector<OnDevice> elements;
@@ -86,7 +86,7 @@ TEST_F(ComputedFp8Test, OneLookTakesMatricesOfAllDtypes) {
   }
 }
 
-TEST_F(ComputedFp8Test, EncodersTakeMarks) {
+TEST_F(ComputedFp8Test, EncodersAcceptMarks) {
   const char* const codecs[] = {"tight", "gaps", "adaptive", "auto", "raw", "exponents"};
   constexpr std::pair<uint64_t, bool> kRounds[] = {
       {8 * kMiB, false}, {256 * kMiB, false}, {8 * kMiB, true}, {256 * kMiB, true}};
@@ -117,7 +117,7 @@ TEST_F(ComputedFp8Test, EncodersTakeMarks) {
                                                    pair.old_bytes.size(),
                                                    {pair.rows, pair.columns}},
                                           nullptr)));
-        // Few, none, all, some.
+        // Few, none, all or some changes.
         if (n != 1) matrix.step(n + 7, n == 0 ? 500 : n == 2 ? 1 : 20);
         pair.new_bytes = matrix.elements;
         pairs.push_back(std::move(pair));
@@ -152,7 +152,7 @@ TEST_F(ComputedFp8Test, EncodersTakeMarks) {
   }
 }
 
-TEST_F(ComputedFp8Test, MarksOfASingleBlockAreRefused) {
+TEST_F(ComputedFp8Test, RejectsMarksOfASingleBlock) {
   Context context = make_context();
   DeviceSnapshot snapshot(&context, DeviceSnapshot::Placement::kDevice);
   const Matrix small(1, WideFloat::kBf16, 128, 128);
@@ -257,7 +257,7 @@ TEST_F(Fp8PublisherTest, PublishesTheCpusBytes) {
   }
 }
 
-TEST_F(Fp8PublisherTest, NaNIsRefusedByName) {
+TEST_F(Fp8PublisherTest, RejectsNaNByName) {
   Publisher publisher = open({});
   ASSERT_TRUE(publisher.publish(views()).ok());
   matrices[1].set(1234, std::numeric_limits<float>::quiet_NaN());
@@ -274,7 +274,7 @@ TEST_F(Fp8PublisherTest, NaNIsRefusedByName) {
   expect_held(1);
 }
 
-// Which changes no element.
+// This changes no element.
 void double_scales(Matrix* matrix) {
   for (uint64_t i = 0; i < matrix->form.rows * matrix->form.columns; ++i) {
     uint16_t bits;
@@ -284,8 +284,8 @@ void double_scales(Matrix* matrix) {
   matrix->settle();
 }
 
-// Between the look that encodes and the last one.
-TEST_F(Fp8PublisherTest, WeightsThatChangeWhileTheyAreReadAreRefused) {
+// The change comes between the encoding pass and the final one.
+TEST_F(Fp8PublisherTest, DetectsWeightsThatChangeMeanwhile) {
   for (const char* const codec : {"tight", "gaps", "auto"}) {
     SCOPED_TRACE(codec);
     store = std::make_shared<testing::HookedStore>();
@@ -298,7 +298,7 @@ TEST_F(Fp8PublisherTest, WeightsThatChangeWhileTheyAreReadAreRefused) {
     };
     Publisher publisher = open(options);
     ASSERT_TRUE(publisher.publish(views()).ok());
-    // Other elements; and other scales alone.
+    // Other elements; then only other scales.
     for (const bool elements : {true, false}) {
       step(5 + elements);
       double_scales(&matrices[0]);

@@ -1,4 +1,4 @@
-// Context: the CPU's payloads and weights, whatever the codec, all or nothing.
+// Context gives the CPU's payloads and weights with every codec, and applies all patches or none.
 #include "device/context.h"
 #include "cuda/contexts.h"
 
@@ -22,7 +22,7 @@ void expect_patched(const std::vector<BothSides>& arrays) {
   }
 }
 
-TEST_F(ContextTest, EveryCodecWritesAndReadsTheCpusBytes) {
+TEST_F(ContextTest, EveryCodecMatchesTheCpu) {
   Context context = make_context();
   for (const Codec* const codec : all_codecs()) {
     std::vector<BothSides> arrays;
@@ -46,7 +46,7 @@ TEST_F(ContextTest, EveryCodecWritesAndReadsTheCpusBytes) {
   }
 }
 
-TEST_F(ContextTest, AutoTakesTheSmallestThatTheDeviceHas) {
+TEST_F(ContextTest, AutoChoosesTheSmallestDeviceCodec) {
   Context context = make_context();
   std::vector<BothSides> arrays;
   uint64_t seed = 0;
@@ -58,7 +58,7 @@ TEST_F(ContextTest, AutoTakesTheSmallestThatTheDeviceHas) {
       }
     }
   }
-  // All of it new: nothing is smaller than the array itself.
+  // Everything changes: no codec is smaller than the array itself.
   arrays.emplace_back(make_pair(77, 2, 400'000, 0, Content::kNoise));
   arrays.back().host.new_bytes = make_pair(78, 2, 400'000, 0, Content::kNoise).new_bytes;
   arrays.back() = BothSides(arrays.back().host);
@@ -74,7 +74,7 @@ TEST_F(ContextTest, AutoTakesTheSmallestThatTheDeviceHas) {
     for (const char* other : {"tight", "gaps", "raw"}) {
       if (one.num_changed == 0) continue;
       const size_t size = cpu_encode(other, arrays[i].dtype, arrays[i].host).payload.size();
-      // Gaps are tried only where they could be smaller, which is never wrong.
+      // `gaps` is tried only where it could be smaller, a rule that is never wrong.
       EXPECT_LE(one.payload.size(), size) << i << " " << one.codec << " " << other;
     }
     ++of_codec[size_t(find_codec(one.codec)->id())];
@@ -85,7 +85,7 @@ TEST_F(ContextTest, AutoTakesTheSmallestThatTheDeviceHas) {
   expect_patched(arrays);
 }
 
-TEST_F(ContextTest, WiderFloatsBecomeTheSamePayloads) {
+TEST_F(ContextTest, WiderFloatsGiveTheSamePayloads) {
   Context context = make_context();
   for (const DType dtype : {DType::kF32, DType::kF16}) {
     for (const size_t n : {1000, 300'000}) {
@@ -104,7 +104,7 @@ TEST_F(ContextTest, WiderFloatsBecomeTheSamePayloads) {
   }
 }
 
-TEST_F(ContextTest, OneBadPayloadOfAnyCodecChangesNothing) {
+TEST_F(ContextTest, OneBadPayloadChangesNothing) {
   Context context = make_context();
   std::vector<BothSides> arrays;
   std::vector<Coded> coded;
@@ -131,7 +131,7 @@ TEST_F(ContextTest, OneBadPayloadOfAnyCodecChangesNothing) {
   expect_patched(arrays);
 }
 
-TEST_F(ContextTest, LittleScratchIsEnoughForAnything) {
+TEST_F(ContextTest, WorksWithLittleScratch) {
   std::vector<BothSides> arrays;
   for (size_t i = 0; i < 4; ++i) arrays.emplace_back(make_pair(i, 2, 3'000'000, 0.02));
   arrays.emplace_back(make_pair(9, 2, 1'500'000, 0.9));
@@ -145,7 +145,7 @@ TEST_F(ContextTest, LittleScratchIsEnoughForAnything) {
       ASSERT_TRUE(one.payload == cpu_encode(one.codec, arrays[i].dtype, arrays[i].host).payload)
           << codec << " " << i;
     }
-    // Damage in the last is found before the first is written, in however many turns.
+    // Damage in the last payload is detected before the first is written, in any number of batches.
     std::vector<Coded> damaged = *coded;
     damaged.back().payload.pop_back();
     for (const std::optional<uint64_t> kept : kKept) {
@@ -163,7 +163,7 @@ TEST_F(ContextTest, LittleScratchIsEnoughForAnything) {
   }
 }
 
-// What a check has found out is used by the apply that follows, whatever comes between.
+// Results of a check are used by the next apply, whatever comes in between.
 TEST_F(ContextTest, AppliesWhatItHasChecked) {
   const auto sizes = {std::pair(8 * kMiB, kKept[0]), std::pair(8 * kMiB, kKept[1]),
                       std::pair(8 * kMiB, kKept[2]), std::pair(256 * kMiB, kKept[2])};
@@ -210,7 +210,7 @@ TEST_F(ContextTest, AppliesWhatItHasChecked) {
         ASSERT_GOOD(context.apply_checked(patches, nullptr));
         expect_patched(arrays);
         make_old_again();
-        // It was used up: this one reads the payloads itself.
+        // The results are used up: this apply reads the payloads itself.
         ASSERT_GOOD(context.apply_checked(patches, nullptr));
         expect_patched(arrays);
         make_old_again();
@@ -219,9 +219,9 @@ TEST_F(ContextTest, AppliesWhatItHasChecked) {
   }
 }
 
-// What a check has decoded stays on the device, of all widths together within the limit, and is
-// used again.
-TEST_F(ContextTest, KeepsWhatItHasDecodedWithinItsLimit) {
+// Changes decoded by a check stay on the device within the limit for all widths together, and are
+// reused.
+TEST_F(ContextTest, KeepsDecodedChangesWithinItsLimit) {
   std::vector<BothSides> arrays;
   for (const unsigned width : {1U, 2U, 4U, 8U}) {
     arrays.emplace_back(make_trained_pair(width, width, 2'000'000, 0.02));
@@ -254,8 +254,8 @@ TEST_F(ContextTest, KeepsWhatItHasDecodedWithinItsLimit) {
   }
 }
 
-// All or nothing trusts no earlier look at the payloads.
-TEST_F(ContextTest, PayloadsThatChangeAfterTheirCheckAreReadAgain) {
+// All-or-nothing applies do not rely on an earlier check of the payloads.
+TEST_F(ContextTest, RereadsPayloadsThatChangeAfterTheCheck) {
   Context context = make_context();
   std::vector<BothSides> arrays;
   for (size_t i = 0; i < 3; ++i) arrays.emplace_back(make_pair(i, 2, 700'000, 0.01));
@@ -267,7 +267,7 @@ TEST_F(ContextTest, PayloadsThatChangeAfterTheirCheckAreReadAgain) {
   expect_unchanged(arrays);
 }
 
-TEST_F(ContextTest, MemoryIsTheScratchWhateverWasDoneBefore) {
+TEST_F(ContextTest, MemoryStaysWithinTheScratch) {
   const uint64_t scratch = 64 * kMiB, kept = 3 * kMiB;
   Context context = make_context(scratch, kept);
   std::vector<BothSides> arrays;
@@ -313,7 +313,7 @@ TEST_F(ContextTest, SendsBytes) {
   EXPECT_TRUE(to.fetch() == bytes);
 }
 
-TEST_F(ContextTest, MistakesAreNamed) {
+TEST_F(ContextTest, ErrorsNameTheMistake) {
   Context context = make_context();
   const BothSides array(make_pair(1, 2, 100, 0.1));
   const auto refuse = [&](const Pair& pair, std::string_view words) {

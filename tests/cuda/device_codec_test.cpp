@@ -1,4 +1,4 @@
-// Codecs on a GPU against the CPU's: the same bytes out, the same weights in.
+// Codecs on a GPU compared with the CPU's: the same bytes out, the same weights in.
 #include "codec/cuda/workspace.h"
 #include "cuda/device_arrays.h"
 
@@ -60,7 +60,7 @@ TEST_P(DeviceCodec, EveryDensity) {
   }
 }
 
-TEST_P(DeviceCodec, AnyBitsAtAll) {
+TEST_P(DeviceCodec, ArbitraryBits) {
   for (const unsigned width : {1U, 2U, 4U, 8U}) {
     DeviceBatch batch;
     batch.add(make_pair(1, width, 900'000, 0.02, Content::kNoise));
@@ -69,7 +69,7 @@ TEST_P(DeviceCodec, AnyBitsAtAll) {
   }
 }
 
-TEST_P(DeviceCodec, EveryWidthWithStepsAsTrainingMakesThem) {
+TEST_P(DeviceCodec, EveryWidthWithTrainingSteps) {
   for (const unsigned width : {1U, 2U, 4U, 8U}) {
     DeviceBatch batch;
     for (const size_t n : {5000, 262144, 300'001}) {
@@ -81,8 +81,8 @@ TEST_P(DeviceCodec, EveryWidthWithStepsAsTrainingMakesThem) {
   }
 }
 
-// Small enough for tools that watch every access.
-TEST_P(DeviceCodec, AnArrayAsTrainingChangesIt) {
+// Small enough for tools that track every memory access.
+TEST_P(DeviceCodec, SmallTrainingStep) {
   for (const unsigned width : {1U, 2U, 4U, 8U}) {
     DeviceBatch batch;
     batch.add(make_trained_pair(3, width, 270'001, 0.04));
@@ -107,7 +107,7 @@ TEST_P(DeviceCodec, ThousandsOfSmallArrays) {
   expect_same(GetParam(), batch);
 }
 
-TEST_P(DeviceCodec, LittleScratchMeansManyTurns) {
+TEST_P(DeviceCodec, LittleScratchMeansManyBatches) {
   DeviceBatch batch;
   for (size_t i = 0; i < 6; ++i) batch.add(make_pair(i, 2, 3'000'000, 0.02));
   for (size_t i = 0; i < 3; ++i) batch.add(make_trained_pair(i, 2, 3'000'000, 0.04));
@@ -126,7 +126,7 @@ TEST_P(DeviceCodec, ScratchOfAnySize) {
   }
 }
 
-TEST_P(DeviceCodec, ManyThreadsAndAWorkspaceThatIsKept) {
+TEST_P(DeviceCodec, ManyThreadsAndAReusedWorkspace) {
   ThreadPool pool(4);
   Workspace workspace;
   DeviceOptions options;
@@ -141,7 +141,7 @@ TEST_P(DeviceCodec, ManyThreadsAndAWorkspaceThatIsKept) {
   }
 }
 
-TEST_P(DeviceCodec, OneChangeAtEitherEnd) {
+TEST_P(DeviceCodec, OneChangeAtAnyBoundary) {
   DeviceBatch batch;
   for (const size_t at : {size_t{0}, size_t{262143}, size_t{262144}, size_t{999'999}}) {
     HostPair pair = make_pair(at, 2, 1'000'000, 0);
@@ -151,7 +151,7 @@ TEST_P(DeviceCodec, OneChangeAtEitherEnd) {
   expect_same(GetParam(), batch);
 }
 
-TEST_P(DeviceCodec, WiderFloatsAreComparedAsBf16) {
+TEST_P(DeviceCodec, ComparesWiderFloatsAsBf16) {
   for (const NewKind kind : {NewKind::kF32AsBf16, NewKind::kF16AsBf16}) {
     for (const size_t n : {5000, 300'000, 800'003}) {
       Random random(n);
@@ -159,7 +159,7 @@ TEST_P(DeviceCodec, WiderFloatsAreComparedAsBf16) {
       HostPair pair{2, std::vector<uint8_t>(n * 2), std::vector<uint8_t>(n * 2)};
       std::vector<uint8_t> wide(n * bytes);
       for (size_t i = 0; i < n; ++i) {
-        // Mostly weights, at times any bits: NaNs, infinities, denormals.
+        // Mostly weights, sometimes arbitrary bits: NaNs, infinities, denormals.
         uint32_t f32 = uint32_t(make_value(random, 4, Content::kWeights));
         uint32_t value = bytes == 4 ? f32 : uint32_t(0x2000 + (random() & 0x8fff));
         if (random() % 50 == 0) value = uint32_t(random() >> (64 - 8 * bytes));
@@ -179,8 +179,8 @@ TEST_P(DeviceCodec, WiderFloatsAreComparedAsBf16) {
   }
 }
 
-TEST_P(DeviceCodec, NothingIsWrittenFromADamagedPayload) {
-  // The damaged one is the last of three: the others must stay as they were too.
+TEST_P(DeviceCodec, DamagedPayloadWritesNothing) {
+  // The last of three is damaged: the others must stay unchanged, too.
   DeviceBatch batch;
   for (uint64_t i = 0; i < 3; ++i) batch.add(make_pair(i, 2, 540'000, 0.003));
   const std::vector<DeviceEncoded> encoded = good(encode(GetParam(), batch.pairs, {}, nullptr));
@@ -203,7 +203,7 @@ TEST_P(DeviceCodec, NothingIsWrittenFromADamagedPayload) {
                          batch.pairs[i].num_elements, GetParam(),
                          i == 2 ? Bytes(damaged) : Bytes(encoded[i].payload)});
     }
-    // The CPU is the judge of what is damaged so that it can be seen.
+    // The CPU decides which damage is detectable.
     std::vector<uint8_t> expected = batch.host[2].old_bytes;
     const Status judged = find_codec(GetParam())->apply(layout_of(2), damaged, expected, nullptr);
     const Status status = apply(patches, {}, nullptr);
@@ -225,7 +225,7 @@ TEST_P(DeviceCodec, NothingIsWrittenFromADamagedPayload) {
   EXPECT_GT(refused, rounds / 20) << "damage was hardly ever seen";
 }
 
-TEST_P(DeviceCodec, WithoutAllOrNothingTheErrorSaysSo) {
+TEST_P(DeviceCodec, WithoutAllOrNothingTheErrorReportsAPartialApply) {
   DeviceBatch batch;
   for (uint64_t i = 0; i < 2; ++i) batch.add(make_pair(i, 2, 540'000, 0.003));
   std::vector<DeviceEncoded> encoded = good(encode(GetParam(), batch.pairs, {}, nullptr));
@@ -262,7 +262,7 @@ TEST_P(DeviceCodec, SeveralWidthsAreAllOrNothing) {
 INSTANTIATE_TEST_SUITE_P(All, DeviceCodec, ::testing::ValuesIn(kCodecs),
                          [](const auto& param) { return name_of(param.param); });
 
-// The test above is of use only if blocks go both ways, and classes within a block do.
+// The tests above need blocks with and without unit steps, and mixed classes within a block.
 TEST(DeviceCodecTest, DistinguishesBlocksWithUnitSteps) {
   const auto kinds_of = [](HostPair pair) {
     const Encoded encoded = encode_on_cpu(CodecId::kTight, pair);
@@ -283,20 +283,20 @@ TEST(DeviceCodecTest, DistinguishesBlocksWithUnitSteps) {
   }
 }
 
-TEST(DeviceCodecTest, OtherCodecsAreRefusedByName) {
+TEST(DeviceCodecTest, RejectsOtherCodecsByName) {
   SKIP_WITHOUT_GPU();
   const Status status = encode(CodecId::kRaw, {}, {}, nullptr).status();
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_NE(status.message().find("codec raw"), std::string::npos) << status.to_string();
 }
 
-TEST(DeviceCodecTest, WithoutAGpuTheReasonIsTold) {
+TEST(DeviceCodecTest, ReportsAMissingGpu) {
   const Status status = check_device();
   if (status.ok()) GTEST_SKIP() << "there is a GPU";
   EXPECT_EQ(status.code(), Code::kDevice) << status.to_string();
 }
 
-TEST(Bf16Test, HalvesBecomeTheSameFloats) {
+TEST(Bf16Test, ConvertsHalvesToTheSameFloats) {
   EXPECT_EQ(f32_of_f16(0x3c00), std::bit_cast<uint32_t>(1.0F));
   EXPECT_EQ(f32_of_f16(0x0001), std::bit_cast<uint32_t>(0x1p-24F));
   EXPECT_EQ(f32_of_f16(0x83ff), std::bit_cast<uint32_t>(-0x1.ff8p-15F));

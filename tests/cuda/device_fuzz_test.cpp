@@ -1,5 +1,5 @@
-// The device against the CPU on anything: bytes out, weights in, damaged payloads, digests. Two
-// seconds, or as many as DELTAWIRE_FUZZ_SECONDS says; DELTAWIRE_FUZZ_SEED repeats a run.
+// Compares the device with the CPU on random input: encoding, applying, damaged payloads, digests.
+// Runs for two seconds, or DELTAWIRE_FUZZ_SECONDS; DELTAWIRE_FUZZ_SEED repeats a run.
 #include <chrono>
 #include <cstdlib>
 
@@ -62,7 +62,7 @@ std::vector<uint8_t> damage(Random& random, std::vector<uint8_t> payload) {
       break;
     default:
       for (uint64_t flips = 1 + random() % 4; flips > 0 && !payload.empty(); --flips) {
-        // Heads are short and say most: half of the damage goes there.
+        // Headers are short and contain most information: half of the damage goes there.
         const size_t reach =
             random() % 2 == 0 ? std::min<size_t>(64, payload.size()) : payload.size();
         payload[random() % reach] ^= uint8_t(1 << random() % 8);
@@ -75,7 +75,7 @@ class Fuzzer {
  public:
   explicit Fuzzer(uint64_t seed) : random_(seed) {}
 
-  // One batch of arrays through everything.
+  // One batch of arrays through all operations.
   void run() {
     Context& context = contexts_[random_() % std::size(contexts_)];
     const std::vector<BothSides> arrays = any_arrays(random_);
@@ -93,7 +93,7 @@ class Fuzzer {
   }
 
  private:
-  // Pairs of that codec are the host's; whole arrays are the device's.
+  // Pairs with this codec are encoded by the host; whole arrays by the device.
   void expect_whole_payload(const BothSides& array, const std::vector<uint8_t>& expected) {
     const Layout layout = layout_of(array.dtype);
     const auto payload =
@@ -113,7 +113,7 @@ class Fuzzer {
     }
   }
 
-  // Either nothing is written and the CPU sees the damage too, or both make the same of it.
+  // Either nothing is written and the CPU detects the damage, too, or both give the same result.
   void apply_damaged(Context& context, const std::vector<BothSides>& arrays,
                      std::vector<Coded> coded) {
     const size_t bad = random_() % arrays.size();

@@ -1,4 +1,4 @@
-// A context's device is its own affair: whichever device, and none yet, its callers' threads use.
+// A context uses its own device, whichever device the callers' threads use, if any.
 #include <cuda_runtime_api.h>
 
 #include <thread>
@@ -51,7 +51,7 @@ void expect_snapshot(Context& context, const std::vector<BothSides>& arrays,
   EXPECT_TRUE(bytes == arrays.back().host.new_bytes);
 }
 
-// What a publisher and a replica do, all on the context's device. Arrays are patched by it.
+// The operations of a publisher and a replica, all on the context's device. Patches the arrays.
 void expect_everything(Context& context, const std::vector<BothSides>& arrays, Stream stream) {
   for (const char* codec : {"gaps", "tight", "exponents"}) {
     const auto coded = context.encode(codec, pairs_of(arrays), stream);
@@ -79,7 +79,7 @@ void expect_everything(Context& context, const std::vector<BothSides>& arrays, S
   EXPECT_TRUE(bytes == last.host.new_bytes);
 }
 
-TEST(DevicesTest, ASecondDeviceWhileTheFirstIsCurrent) {
+TEST(DevicesTest, WorksOnASecondDevice) {
   SKIP_WITHOUT_GPU();
   int count = 0;
   ASSERT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
@@ -106,7 +106,7 @@ TEST(DevicesTest, ASecondDeviceWhileTheFirstIsCurrent) {
   Context first = make_context(16 * kMiB);
   ASSERT_NO_FATAL_FAILURE(expect_everything(*context, arrays, nullptr));
   EXPECT_EQ(good(current_device()), 0);
-  // Both at once, each from a thread of its own that uses the other's device.
+  // Both at once, each from a thread that uses the other's device.
   std::thread other([&] {
     const UseDevice use(1);
     expect_everything(first, on_first, nullptr);
@@ -116,7 +116,7 @@ TEST(DevicesTest, ASecondDeviceWhileTheFirstIsCurrent) {
   EXPECT_EQ(good(current_device()), 0);
 }
 
-TEST(DevicesTest, AContextIsOfTheDeviceThatItsMemoryIsOn) {
+TEST(DevicesTest, ContextUsesTheDeviceOfItsMemory) {
   SKIP_WITHOUT_GPU();
   const int in_use = good(current_device());
   const Buffer there = good(Buffer::allocate(Place::kDevice, 1000));
@@ -133,7 +133,7 @@ TEST(DevicesTest, AContextIsOfTheDeviceThatItsMemoryIsOn) {
   }
 }
 
-TEST(DevicesTest, AContextMadeInOneThreadWorksInOthers) {
+TEST(DevicesTest, ContextWorksInOtherThreads) {
   SKIP_WITHOUT_GPU();
   std::unique_ptr<Context> context;
   std::vector<BothSides> arrays;
@@ -146,7 +146,7 @@ TEST(DevicesTest, AContextMadeInOneThreadWorksInOthers) {
   std::thread([&] { context.reset(); }).join();
 }
 
-TEST(DevicesTest, ContextsOfSeveralThreadsDoNotMeet) {
+TEST(DevicesTest, ContextsInSeveralThreadsAreIndependent) {
   SKIP_WITHOUT_GPU();
   std::vector<std::thread> threads;
   for (uint64_t seed = 1; seed <= 4; ++seed) {

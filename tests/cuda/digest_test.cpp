@@ -1,4 +1,4 @@
-// Digests on a device against the CPU's.
+// Digests on a device compared with the CPU's.
 #include "cuda/contexts.h"
 #include "tensor/box.h"
 
@@ -10,7 +10,7 @@ class DeviceDigest : public ::testing::Test {
   void SetUp() override { SKIP_WITHOUT_GPU(); }
 };
 
-// Arrays of bytes and what they should hash to.
+// Arrays of bytes and their expected digests.
 struct Hashed {
   std::vector<OnDevice> on_device;
   std::vector<Contents> contents;
@@ -65,7 +65,7 @@ TEST_F(DeviceDigest, EveryAlignment) {
   }
 }
 
-TEST_F(DeviceDigest, ThousandsOfSmallArraysAndLargeOnesBetween) {
+TEST_F(DeviceDigest, SmallAndLargeArraysMixed) {
   Context context = make_context();
   Hashed hashed;
   for (size_t i = 0; i < 5000; ++i) {
@@ -83,7 +83,7 @@ TEST_F(DeviceDigest, LittleScratchMeansManyBatches) {
   hashed.expect_digests(context);
 }
 
-// Rows, columns, experts; on and off the bounds of segments and words.
+// Rows, columns, experts; inside and at the borders of segments and words.
 TEST_F(DeviceDigest, BoxesAddUpToTheirTensor) {
   Context context = make_context();
   struct Case {
@@ -146,7 +146,7 @@ TEST_F(DeviceDigest, WiderFloatsCountAsBf16) {
   }
 }
 
-TEST_F(DeviceDigest, MistakesAreNamed) {
+TEST_F(DeviceDigest, ErrorsNameTheMistake) {
   Context context = make_context();
   const Contents contents{{DType::kF64, nullptr}, DType::kBF16, 0};
   const Status status = context.digests({&contents, 1}, nullptr).status();

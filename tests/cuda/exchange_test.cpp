@@ -1,4 +1,4 @@
-// Exchange over arrays on a GPU, beside arrays in host memory.
+// Exchange with arrays on a GPU, beside arrays in host memory.
 #include "live/exchange.h"
 
 #include "cuda/contexts.h"
@@ -74,8 +74,8 @@ TEST(ExchangeOnGpuTest, SwapsValuesAndRestoresThem) {
   }
 }
 
-// What the caller's stream was given comes before.
-TEST(ExchangeOnGpuTest, ComesAfterWhatItsStreamWasGiven) {
+// Earlier work on the caller's stream comes first.
+TEST(ExchangeOnGpuTest, RunsAfterEarlierWorkOnItsStream) {
   SKIP_WITHOUT_GPU();
   const ExchangedArray array = make_exchanged(1, 2, 50'000'000, 0.01);
   const std::vector<uint8_t> zeros(array.before.size());
@@ -91,7 +91,7 @@ TEST(ExchangeOnGpuTest, ComesAfterWhatItsStreamWasGiven) {
   EXPECT_TRUE(live.fetch() == array.after);
 }
 
-TEST(ExchangeOnGpuTest, RefusesMissingVersions) {
+TEST(ExchangeOnGpuTest, RejectsBadOffsetsAndWrongMemory) {
   SKIP_WITHOUT_GPU();
   const ExchangedArray array = make_exchanged(1, 2, 100, 0.5);
   const OnDevice live(array.before);

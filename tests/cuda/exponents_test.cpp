@@ -1,5 +1,5 @@
-// `exponents` on a GPU against the CPU's: the same bytes out, the same weights in, the same
-// refusals.
+// `exponents` on a GPU compared with the CPU's: the same bytes out, the same weights in, the same
+// errors.
 #include "codec/exponents.h"
 
 #include "codec/cuda/exponents_encode.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr Layout kKeyLayouts[] = {{2, 7, 0xff}, {2, 10, 0x1f}, {4, 23, 0xff}};
 
-// What whole arrays hold.
+// The contents of whole arrays.
 enum class Filling { kNormal, kAnyBits, kZeros, kNotANumber, kManyFar, kTwoRanges };
 constexpr Filling kFillings[] = {Filling::kNormal,     Filling::kAnyBits, Filling::kZeros,
                                  Filling::kNotANumber, Filling::kManyFar, Filling::kTwoRanges};
@@ -59,7 +59,7 @@ DevicePatch whole_patch(Layout layout, const OnDevice& array, size_t n, Bytes pa
   return {layout, array.data(), n, CodecId::kExponents, payload};
 }
 
-// Both ways, with what the CPU makes of it in between.
+// Encodes and decodes, and compares with the CPU in between.
 void expect_whole(Layout layout, const std::vector<uint8_t>& bytes, size_t skew,
                   const DeviceOptions& options = {}) {
   const size_t n = bytes.size() / layout.width;
@@ -85,7 +85,7 @@ class DeviceExponents : public ::testing::Test {
   void SetUp() override { SKIP_WITHOUT_GPU(); }
 };
 
-TEST_F(DeviceExponents, EveryFormFillingAndManySizes) {
+TEST_F(DeviceExponents, EveryFormatContentAndManySizes) {
   for (const Layout layout : kKeyLayouts) {
     for (const Filling filling : kFillings) {
       for (const size_t n : {0, 1, 7, 8, 9, 63, 65, 511, 512, 513, 5000, 65535, 65537, 200'001}) {
@@ -103,14 +103,14 @@ TEST_F(DeviceExponents, AnyAlignment) {
   }
 }
 
-TEST_F(DeviceExponents, OtherLayoutsAreRaw) {
+TEST_F(DeviceExponents, OtherLayoutsAreStoredRaw) {
   for (const unsigned width : {1U, 2U, 4U, 8U}) {
     const Layout integers{uint8_t(width), uint8_t(8 * width - 8), 0xff};
     expect_whole(integers, make_pair(1, width, 150'000, 0).old_bytes, width == 4 ? 1 : 0);
   }
 }
 
-TEST_F(DeviceExponents, WiderFloatsAreCodedAsBf16) {
+TEST_F(DeviceExponents, CodesWiderFloatsAsBf16) {
   for (const DType dtype : {DType::kF32, DType::kF16}) {
     const WideFloats floats = make_wide(3, dtype, 150'003);
     const OnDevice array(floats.wide, 2);
@@ -121,7 +121,7 @@ TEST_F(DeviceExponents, WiderFloatsAreCodedAsBf16) {
   }
 }
 
-TEST_F(DeviceExponents, PlansAreTheCpus) {
+TEST_F(DeviceExponents, PlansEqualTheCpus) {
   std::vector<std::vector<uint8_t>> host;
   std::vector<OnDevice> arrays;
   std::vector<DeviceWhole> wholes;
@@ -148,8 +148,8 @@ TEST_F(DeviceExponents, PlansAreTheCpus) {
   }
 }
 
-// A megabyte: a few blocks at a time, and everything is decoded twice.
-TEST_F(DeviceExponents, LittleScratchAndAWorkspaceThatIsKept) {
+// One megabyte: a few blocks at a time, and everything is decoded twice.
+TEST_F(DeviceExponents, LittleScratchAndAReusedWorkspace) {
   ThreadPool pool(4);
   Workspace workspace;
   DeviceOptions options;
@@ -162,8 +162,8 @@ TEST_F(DeviceExponents, LittleScratchAndAWorkspaceThatIsKept) {
   }
 }
 
-// Blocks of other sizes than ours, from the smallest to the largest that the format has.
-TEST_F(DeviceExponents, BlocksOfEverySize) {
+// Blocks of other sizes than ours, from the smallest to the largest that the format allows.
+TEST_F(DeviceExponents, DecodesBlocksOfEverySize) {
   for (const Layout layout : kKeyLayouts) {
     for (const uint8_t block_log2 : {12, 13, 17, 20}) {
       const size_t n = 1'100'001, block = size_t{1} << block_log2;
@@ -187,8 +187,8 @@ TEST_F(DeviceExponents, BlocksOfEverySize) {
   }
 }
 
-// The damaged one is the last of four, of all forms: the others must stay as they were too.
-TEST_F(DeviceExponents, DamagedPayloadsAreRefusedAsOnTheCpu) {
+// The last of four arrays is damaged, in every format: the others must stay unchanged, too.
+TEST_F(DeviceExponents, DetectsDamageLikeTheCpu) {
   Random random(7);
   for (const Layout layout : kKeyLayouts) {
     const size_t n = 5000;
@@ -237,7 +237,7 @@ TEST_F(DeviceExponents, DamagedPayloadsAreRefusedAsOnTheCpu) {
   }
 }
 
-TEST_F(DeviceExponents, NamedDefects) {
+TEST_F(DeviceExponents, RejectsNamedDefects) {
   const size_t n = 70'000;
   const Layout layout = kKeyLayouts[0];
   const std::vector<uint8_t> whole = whole_on_cpu(layout, make_whole(layout, n, Filling::kNormal));
@@ -260,8 +260,8 @@ TEST_F(DeviceExponents, NamedDefects) {
   EXPECT_TRUE(array.fetch() == std::vector<uint8_t>(n * 2, 0x5a));
 }
 
-// What was planned is not what is there: nothing is written beside a block's place.
-TEST_F(DeviceExponents, WeightsThatChangeAfterThePlanAreNoticed) {
+// The array no longer matches the plan: nothing is written outside a block's range.
+TEST_F(DeviceExponents, DetectsWeightsThatChangeAfterThePlan) {
   const size_t n = 200'000;
   for (const Layout layout : kKeyLayouts) {
     const OnDevice array(make_whole(layout, n, Filling::kNormal));
@@ -277,7 +277,7 @@ TEST_F(DeviceExponents, WeightsThatChangeAfterThePlanAreNoticed) {
   }
 }
 
-TEST_F(DeviceExponents, SomeBlocksInTheMiddle) {
+TEST_F(DeviceExponents, CodesSomeBlocksInTheMiddle) {
   const Layout layout = kKeyLayouts[0];
   const std::vector<uint8_t> bytes = make_whole(layout, 500'000, Filling::kNormal);
   const std::vector<uint8_t> expected = whole_on_cpu(layout, bytes);

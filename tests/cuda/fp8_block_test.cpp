@@ -1,4 +1,4 @@
-// FP8 blocks on the GPU: the CPU's bits, whatever the weights are and however they are cut.
+// FP8 blocks on the GPU: the CPU's bits for any weights and any division into blocks.
 #include "kernels/cuda/fp8_block.h"
 
 #include "cuda/device_arrays.h"
@@ -98,7 +98,7 @@ void expect_same(const std::vector<const Case*>& cases) {
   }
 }
 
-// Digests of elements that nobody writes.
+// Digests of elements that are never written.
 void expect_sums(const std::vector<const Case*>& cases) {
   std::vector<Fp8Job> jobs;
   std::vector<OnDevice> scales;
@@ -128,7 +128,7 @@ void expect_sums(const std::vector<const Case*>& cases) {
   }
 }
 
-TEST_F(Fp8BlockTest, IsTheCpus) {
+TEST_F(Fp8BlockTest, EqualsTheCpu) {
   Random random(11);
   const uint64_t shapes[][2] = {{128, 128}, {256, 384},  {1, 1},   {130, 257},
                                 {127, 136}, {384, 1000}, {5, 4096}};
@@ -154,8 +154,8 @@ TEST_F(Fp8BlockTest, IsTheCpus) {
   }
 }
 
-// More blocks than a device works on at once: each part of it takes several, one after the other.
-TEST_F(Fp8BlockTest, TakesManyBlocks) {
+// More blocks than a device processes at once: each part takes several, one after the other.
+TEST_F(Fp8BlockTest, HandlesManyBlocks) {
   Random random(13);
   for (const WideFloat from : {WideFloat::kBf16, WideFloat::kF32, WideFloat::kF32AsBf16}) {
     const Case large(random, Kind::kOrdinary, from, 2048, 4096, 128, 128, false, 0);
@@ -165,8 +165,8 @@ TEST_F(Fp8BlockTest, TakesManyBlocks) {
   }
 }
 
-// What a publisher does after a commit: the snapshot becomes the new elements, where it is.
-TEST_F(Fp8BlockTest, WritesWhereTheOldElementsAre) {
+// Like a publisher after a commit: the snapshot is replaced by the new elements in place.
+TEST_F(Fp8BlockTest, WritesInPlace) {
   Random random(12);
   const Case one(random, Kind::kOrdinary, WideFloat::kBf16, 300, 520, 128, 128, false, 0);
   const OnDevice scales(std::vector<uint8_t>(one.scales.size() * 4));

@@ -1,4 +1,4 @@
-// Payloads that the host decodes, onto arrays of a GPU: once, at the check, and written by the
+// Payloads that the host decodes onto arrays of a GPU: once, during the check, and written by the
 // device.
 #include "cuda/packed_pairs.h"
 #include "device/context.h"
@@ -6,9 +6,9 @@
 namespace deltawire::cuda {
 namespace {
 
-// ---- what is kept, which needs no GPU
+// ---- kept results, which need no GPU
 
-TEST(CheckedPatchesTest, AreFoundOnceAndOnlyByTheirOwnPatch) {
+TEST(CheckedPatchesTest, AreFoundOnceByTheirOwnPatch) {
   std::vector<uint8_t> memory(64), payload(32);
   const Patch patch{{DType::kI32, memory.data(), 40}, "adaptive", Bytes(payload).first(9)};
   CheckedPatches checked(CheckedPatches::kMostBytes);
@@ -67,16 +67,17 @@ class HostDecodeTest : public ::testing::Test {
         arrays_.push_back(packed_sides(++seed, width, n, 300));
         arrays_.emplace_back(make_pair(++seed, width, n, 0.001), n == 5000 ? 3 : 0);
       }
-      // So many changes that the array itself is written.
+      // So many changes that the whole array is written.
       arrays_.emplace_back(make_pair(++seed, width, 100'000, 0.9, Content::kNoise));
     }
-    // Small steps close to each other: many changes in few bytes. A fifth of an array, and all.
+    // Small steps close together: many changes in few bytes, in a fifth of an array and in all of
+    // it.
     for (const size_t part : {5, 1}) {
       HostPair pair = make_pair(part, 4, 400'000, 0);
       for (size_t i = 0; i < pair.new_bytes.size() / part; i += 4) pair.new_bytes[i] ^= 1;
       arrays_.emplace_back(std::move(pair));
     }
-    // Nothing changes, and there is nothing.
+    // An unchanged array, and an empty one.
     arrays_.emplace_back(make_pair(2, 2, 10'000, 0));
     arrays_.emplace_back(make_pair(2, 2, 0, 0));
     for (const BothSides& array : arrays_) {
@@ -107,7 +108,7 @@ class HostDecodeTest : public ::testing::Test {
   std::vector<Coded> coded_;
 };
 
-TEST_F(HostDecodeTest, WritesWhatTheCpuWrites) {
+TEST_F(HostDecodeTest, WritesLikeTheCpu) {
   for (const uint64_t scratch : {8 * kMiB, 256 * kMiB}) {
     Context context = make_context(scratch);
     ASSERT_GOOD(context.check(patches(), nullptr));
@@ -127,7 +128,7 @@ TEST_F(HostDecodeTest, WritesWhatTheCpuWrites) {
   }
 }
 
-TEST_F(HostDecodeTest, WhatACheckHasDecodedIsNotDecodedAgain) {
+TEST_F(HostDecodeTest, DoesNotDecodeTwice) {
   Context context = make_context();
   ASSERT_GOOD(context.check(patches(), nullptr));
   EXPECT_GT(ContextInternals::of(context).checked.size_bytes(), 0);
@@ -137,8 +138,8 @@ TEST_F(HostDecodeTest, WhatACheckHasDecodedIsNotDecodedAgain) {
   EXPECT_EQ(ContextInternals::of(context).checked.size_bytes(), 0);
 }
 
-// Lists are of the last check alone, and of arrays that nobody has written to since.
-TEST_F(HostDecodeTest, WhatAnEarlierCheckHasDecodedIsForgotten) {
+// Results are those of the last check only, and of arrays that were not written since.
+TEST_F(HostDecodeTest, ForgetsResultsOfAnEarlierCheck) {
   Context context = make_context();
   const BothSides other(make_pair(5, 2, 20'000, 0.01));
   const Encoded encoded = cpu_encode(kCodec, other.dtype, other.host);
@@ -168,7 +169,7 @@ TEST_F(HostDecodeTest, WhatAnEarlierCheckHasDecodedIsForgotten) {
     ASSERT_GOOD(context.apply_checked(patches(), nullptr));
     expect_new();
     reset();
-    // Payloads are read again, or it would not be seen.
+    // The payloads are read again, which the damage shows.
     ASSERT_GOOD(context.check(patches(), nullptr));
     between[k]();
     const std::vector<Coded> sound = coded_;
@@ -182,7 +183,7 @@ TEST_F(HostDecodeTest, WhatAnEarlierCheckHasDecodedIsForgotten) {
   }
 }
 
-TEST_F(HostDecodeTest, KeepsNoMoreThanItMay) {
+TEST_F(HostDecodeTest, RespectsItsLimit) {
   Context context = make_context();
   CheckedPatches& checked = ContextInternals::of(context).checked;
   for (const uint64_t limit : {uint64_t{0}, uint64_t{20'000}, kMiB}) {
@@ -198,7 +199,7 @@ TEST_F(HostDecodeTest, KeepsNoMoreThanItMay) {
 
 TEST_F(HostDecodeTest, OneDamagedPayloadChangesNothing) {
   Context context = make_context();
-  // One of another codec, whose damage the device finds.
+  // One of another codec, whose damage the device detects.
   arrays_.emplace_back(make_pair(9, 2, 300'000, 0.01));
   coded_.push_back(
       {"gaps", cpu_encode("gaps", arrays_.back().dtype, arrays_.back().host).payload, 0});
@@ -225,8 +226,8 @@ TEST_F(HostDecodeTest, OneDamagedPayloadChangesNothing) {
   expect_new();
 }
 
-// It comes through pinned memory in pieces, the last of which is not whole.
-TEST_F(HostDecodeTest, AnArrayLargerThanThePinnedMemory) {
+// It passes through pinned memory in pieces, the last of which is partial.
+TEST_F(HostDecodeTest, HandlesArraysLargerThanThePinnedMemory) {
   Context context = make_context();
   arrays_.clear();
   coded_.clear();

@@ -1,4 +1,4 @@
-// Lanes: how memory is shared out, what they are given, what happens when one fails.
+// Lanes: how they divide memory and work, and what happens when one fails.
 #include "device/lanes.h"
 
 #include <atomic>
@@ -11,7 +11,7 @@
 namespace deltawire::cuda {
 namespace {
 
-TEST(SharedScratch, SeparatePartsAreJoinedAgain) {
+TEST(SharedScratch, JoinsFreedPartsAgain) {
   std::vector<uint8_t> memory(10 * 256);
   SharedScratch room(memory);
   EXPECT_FALSE(room.try_take(0).has_room());
@@ -89,7 +89,7 @@ class LanesTest : public ::testing::Test {
     return lanes_->for_each_group(pairs_, memory_.data(), nullptr, encode);
   }
 
-  // What the old array of a pair begins and ends with.
+  // Whether the old array of a pair starts and ends with this number.
   static bool holds(const DevicePair& pair, size_t number) {
     const auto* const data = static_cast<const uint8_t*>(pair.old_data);
     uint8_t first = 0, last = 0;
@@ -105,7 +105,7 @@ class LanesTest : public ::testing::Test {
   std::vector<DevicePair> pairs_;
 };
 
-TEST_F(LanesTest, EveryPairComesOnceFromTheStage) {
+TEST_F(LanesTest, EveryPairIsProcessedOnceFromTheStage) {
   for (unsigned round = 0; round < 3; ++round) {
     std::mutex mutex;
     std::vector<unsigned> seen(kNum);
@@ -143,7 +143,7 @@ TEST_F(LanesTest, ReportsTheFirstOfSeveralFailures) {
           return corruption("from " + std::to_string(first));
         });
     EXPECT_EQ(status.code(), Code::kCorruption);
-    // The group that 20 is in.
+    // The group that contains 20.
     const size_t per_group = lanes_->sizes().group / (kElements * 2 + 128);
     EXPECT_TRUE(mentions(status, "from " + std::to_string(20 / per_group * per_group)))
         << status.to_string();
@@ -160,7 +160,7 @@ TEST_F(LanesTest, ExceptionBecomesOutOfMemoryWithoutHanging) {
   EXPECT_EQ(status.code(), Code::kOutOfMemory) << status.to_string();
 }
 
-TEST_F(LanesTest, MoreScratchForAGroupThatNeedsIt) {
+TEST_F(LanesTest, RetriesAGroupWithMoreScratch) {
   std::mutex mutex;
   std::vector<unsigned> done(kNum);
   ASSERT_GOOD(
@@ -181,7 +181,7 @@ TEST_F(LanesTest, MoreScratchForAGroupThatNeedsIt) {
   for (const unsigned times : done) EXPECT_EQ(times, 1);
 }
 
-TEST_F(LanesTest, AnArrayLargerThanTheStageIsReadWhereItIs) {
+TEST_F(LanesTest, ReadsArraysLargerThanTheStageInPlace) {
   DevicePair all = pairs_[0];
   all.num_elements = kNum * kElements;
   const std::vector<DevicePair> pairs = {pairs_[3], all, pairs_[4]};

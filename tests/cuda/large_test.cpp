@@ -1,4 +1,4 @@
-// Arrays of more elements than 31, and 32, bits can count: the CPU's bytes out, its weights in.
+// Arrays with more elements than 31, and 32, bits can count: the CPU's bytes out, its weights in.
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class LargeTest : public ::testing::TestWithParam<Size> {
  protected:
   void SetUp() override {
     SKIP_WITHOUT_GPU();
-    // Three arrays and a snapshot; on the host, two and a pinned snapshot.
+    // Needs three arrays and a snapshot; on the host, two and a pinned snapshot.
     const uint64_t size = GetParam().width * GetParam().num_elements;
     const uint64_t needed = 4 * size + kGB, free = good(device_info()).free_bytes;
     if (free < needed) {
@@ -37,7 +37,7 @@ class LargeTest : public ::testing::TestWithParam<Size> {
   }
 };
 
-// Ascending: both ends, both sides of every border, some anywhere, many at the end.
+// Ascending: both ends, both sides of every border, random places, many at the end.
 std::vector<uint64_t> places_of_changes(uint64_t n) {
   std::vector<uint64_t> places = {0, 1, n - 1};
   for (const uint64_t border : {uint64_t{1} << 18, kTwo31, kTwo32, uint64_t{1} << 30}) {
@@ -76,7 +76,7 @@ class Large {
         digest_(digest_of(DigestKind::kSum128, arrays_.host.new_bytes)),
         work_(good(Buffer::allocate(Place::kDevice, arrays_.size()))) {}
 
-  // Encoded and applied in every way there is.
+  // Encodes and applies in every possible way.
   void expect_codec(const std::string& codec) {
     const Encoded expected = good(find_codec(codec)->encode(
         layout_of(arrays_.dtype), arrays_.host.old_bytes, arrays_.host.new_bytes, &pool_));
@@ -137,7 +137,7 @@ class Large {
   const Buffer work_;
 };
 
-TEST_P(LargeTest, EverythingReachesTheEnd) {
+TEST_P(LargeTest, EncodesAndAppliesToTheEnd) {
   Large large(GetParam());
   for (const char* codec : {"tight", "gaps"}) {
     SCOPED_TRACE(codec);

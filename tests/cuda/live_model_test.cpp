@@ -1,5 +1,5 @@
-// A trainer and a replica whose weights are on a GPU, over a chain: every version is the CPU's, bit
-// for bit, and what fails leaves nothing that is taken for a version.
+// A trainer and a replica with weights on a GPU, over a chain: every version equals the CPU's bit
+// for bit, and a failure leaves nothing that counts as a version.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -31,7 +31,7 @@ class DeviceModel {
     arrays_.clear();
     for (const TestTensor& tensor : model.tensors) arrays_.emplace_back(tensor.bytes);
   }
-  // All of them, or only the ones that `there` picks: the others stay on the host.
+  // All tensors, or only those that `there` selects; the others stay on the host.
   std::vector<PublishTensor> views(const Model& model,
                                    const std::function<bool(size_t)>& there = {}) const {
     std::vector<PublishTensor> views = model.views();
@@ -139,7 +139,7 @@ TEST_F(LiveModelTest, PublishesWithEveryCodec) {
   }
 }
 
-TEST_F(LiveModelTest, WritesWhatTheCpuWrites) {
+TEST_F(LiveModelTest, WritesLikeTheCpu) {
   SKIP_WITHOUT_GPU();
   PublishOptions options;
   options.codec = "tight";
@@ -165,7 +165,7 @@ TEST_F(LiveModelTest, WritesWhatTheCpuWrites) {
   }
 }
 
-TEST_F(LiveModelTest, TensorsMayBeOnBothSidesAndMove) {
+TEST_F(LiveModelTest, TensorsMayMoveBetweenHostAndDevice) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();
   DeviceModel device(model);
@@ -176,7 +176,7 @@ TEST_F(LiveModelTest, TensorsMayBeOnBothSidesAndMove) {
   }
 }
 
-TEST_F(LiveModelTest, TensorsComeGoAndChangeTheirForm) {
+TEST_F(LiveModelTest, HandlesAddedRemovedAndReshapedTensors) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();
   DeviceModel device(model);
@@ -203,7 +203,7 @@ TEST_F(LiveModelTest, TensorsComeGoAndChangeTheirForm) {
   EXPECT_FALSE(publish(&publisher, device.views(model)).full);
 }
 
-TEST_F(LiveModelTest, TensorsMayChangeOnceTheyAreCaptured) {
+TEST_F(LiveModelTest, TensorsMayChangeAfterCapture) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();
   for (int i = 0; i < 4; ++i) {
@@ -222,7 +222,7 @@ TEST_F(LiveModelTest, TensorsMayChangeOnceTheyAreCaptured) {
   }
 }
 
-TEST_F(LiveModelTest, AFailedPublishLeavesTheSnapshotAsItWas) {
+TEST_F(LiveModelTest, FailedPublishKeepsTheSnapshot) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();
   DeviceModel device(model);
@@ -239,8 +239,8 @@ TEST_F(LiveModelTest, AFailedPublishLeavesTheSnapshotAsItWas) {
   EXPECT_EQ(publish(&publisher, device.views(model)).version, 1);
 }
 
-// Between the look that encodes them and the one that hashes them.
-TEST_F(LiveModelTest, TensorsThatChangeWhileTheyAreReadAreRefused) {
+// The change comes between the pass that encodes them and the one that hashes them.
+TEST_F(LiveModelTest, DetectsTensorsThatChangeMeanwhile) {
   SKIP_WITHOUT_GPU();
   for (const bool pinned : {false, true}) {
     for (const char* codec : {"tight", "gaps", "adaptive", "auto"}) {
@@ -275,9 +275,9 @@ TEST_F(LiveModelTest, TensorsThatChangeWhileTheyAreReadAreRefused) {
   }
 }
 
-// Each tensor is a wave: the first has had its turn when somebody writes to it. Its own looks were
-// of one state, and so were those of the others: of another.
-TEST_F(LiveModelTest, TensorsOfTwoStepsAreRefused) {
+// Each tensor is a wave: the first is changed after its turn. Its own passes saw one state, and
+// those of the others saw another.
+TEST_F(LiveModelTest, DetectsTensorsOfTwoSteps) {
   SKIP_WITHOUT_GPU();
   for (const bool had_changed : {true, false}) {
     for (const char* codec : {"auto", "adaptive"}) {
@@ -314,9 +314,9 @@ TEST_F(LiveModelTest, TensorsOfTwoStepsAreRefused) {
   }
 }
 
-// A version that is stored whole is coded on the device, while it is put: no size of a block
-// changes with this bit, and the last look finds it.
-TEST_F(LiveModelTest, TensorsThatChangeWhileTheyAreStoredWholeAreRefused) {
+// A full version is coded on the device during the put: this bit does not change the size of a
+// block, and the final pass detects it.
+TEST_F(LiveModelTest, DetectsTensorsThatChangeDuringAFullVersion) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();
   DeviceModel device(model);
@@ -337,7 +337,7 @@ TEST_F(LiveModelTest, TensorsThatChangeWhileTheyAreStoredWholeAreRefused) {
   EXPECT_EQ(publish(&publisher, device.views(model)).version, 0);
 }
 
-TEST_F(LiveModelTest, EveryVersionStoredWholeFromTheDeviceHoldsTheModel) {
+TEST_F(LiveModelTest, FullVersionsFromTheDeviceHoldTheModel) {
   SKIP_WITHOUT_GPU();
   PublishOptions options;
   options.anchors = Anchors{.every = 1};
@@ -351,8 +351,8 @@ TEST_F(LiveModelTest, EveryVersionStoredWholeFromTheDeviceHoldsTheModel) {
   }
 }
 
-// A publisher's copy of such tensors is no version: it is read from the chain again.
-TEST_F(LiveModelTest, ChangesBeforeTheSnapshotAdvancedAreNotTakenForTheVersion) {
+// The publisher's copy of such tensors is not the version: it is read from the chain again.
+TEST_F(LiveModelTest, DetectsChangesBeforeTheSnapshotAdvances) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();
   DeviceModel device(model);
@@ -381,7 +381,7 @@ TEST_F(LiveModelTest, ChangesBeforeTheSnapshotAdvancedAreNotTakenForTheVersion) 
   EXPECT_FALSE(publish(&publisher, device.views(model)).committed);
 }
 
-TEST_F(LiveModelTest, TrainerThatDoesNotWaitDoesNoHarm) {
+TEST_F(LiveModelTest, SurvivesATrainerThatDoesNotWait) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();
   DeviceModel device(model);
@@ -425,7 +425,7 @@ TEST_F(LiveModelTest, AnotherProcessContinuesFromTheChain) {
 }
 
 // fp32 masters, published as bf16.
-TEST_F(LiveModelTest, MastersArePublishedAsWhatTheyRoundTo) {
+TEST_F(LiveModelTest, PublishesRoundedMasters) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();
   Random random(5);
@@ -450,7 +450,7 @@ TEST_F(LiveModelTest, MastersArePublishedAsWhatTheyRoundTo) {
   }
 }
 
-TEST_F(LiveModelTest, AReplicaFollowsAndCatchesUp) {
+TEST_F(LiveModelTest, ReplicaFollowsAndCatchesUp) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();
   publish(&publisher, model.views());
@@ -496,8 +496,8 @@ TEST_F(LiveModelTest, PrepareWritesNothing) {
   EXPECT_TRUE(device.is(model));
 }
 
-// Decoded before the pause, or in it: what somebody writes in between is found.
-TEST_F(LiveModelTest, WeightsThatChangeBetweenPrepareAndCommitAreFoundAndRepaired) {
+// Whether decoded before the pause or in it, a modification in between is detected.
+TEST_F(LiveModelTest, DetectsAndRepairsChangesBetweenPrepareAndCommit) {
   SKIP_WITHOUT_GPU();
   PublishOptions options;
   options.codec = "tight";
@@ -525,7 +525,7 @@ TEST_F(LiveModelTest, WeightsThatChangeBetweenPrepareAndCommitAreFoundAndRepaire
     const auto report = replica.pull();
     ASSERT_TRUE(report.ok()) << report.status().to_string();
     EXPECT_TRUE(device.is(model));
-    // And goes on from there.
+    // And continues from there.
     model.step();
     publish(&publisher, model.views());
     ASSERT_TRUE(replica.pull().ok());
@@ -533,7 +533,7 @@ TEST_F(LiveModelTest, WeightsThatChangeBetweenPrepareAndCommitAreFoundAndRepaire
   }
 }
 
-TEST_F(LiveModelTest, WeightsThatAreNotTheBaseAreFoundAndRepaired) {
+TEST_F(LiveModelTest, DetectsAndRepairsAWrongBase) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();
   publish(&publisher, model.views());
@@ -552,7 +552,7 @@ TEST_F(LiveModelTest, WeightsThatAreNotTheBaseAreFoundAndRepaired) {
   EXPECT_TRUE(device.is(model));
 }
 
-TEST_F(LiveModelTest, ADamagedPartLeavesTheWeightsAlone) {
+TEST_F(LiveModelTest, DamagedPartLeavesTheWeightsUnchanged) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();
   publish(&publisher, model.views());
@@ -572,11 +572,11 @@ TEST_F(LiveModelTest, ADamagedPartLeavesTheWeightsAlone) {
   EXPECT_EQ(replica.version(), 0);
 }
 
-TEST_F(LiveModelTest, TensorsOfRanksComeInBoxes) {
+TEST_F(LiveModelTest, PublishesBoxesOfRanks) {
   SKIP_WITHOUT_GPU();
   Publisher publisher = open();
   DeviceModel device(model);
-  // The embedding in two boxes of columns, as a rank with both would have them.
+  // The embedding in two boxes of columns, as a rank with both would hold it.
   const auto boxes = [&] {
     std::vector<PublishTensor> tensors = device.views(model);
     const TestTensor& embed = model.tensors[0];

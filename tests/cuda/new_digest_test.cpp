@@ -1,4 +1,4 @@
-// Digests of new arrays that come with their payloads, against the CPU's.
+// Digests of new arrays that are computed with their payloads, compared with the CPU's.
 #include "cuda/contexts.h"
 
 namespace deltawire::cuda {
@@ -16,7 +16,7 @@ class NewDigestTest : public ::testing::TestWithParam<const char*> {
       ASSERT_TRUE(coded[i].new_digest.has_value()) << i;
       ASSERT_EQ(coded[i].new_digest->hex(), digest_of(DigestKind::kSum128, host.new_bytes).hex())
           << "array " << i << ": " << host.new_bytes.size() << " bytes of width " << host.width;
-      // To ask for a digest changes no payload.
+      // Asking for a digest does not change the payload.
       ASSERT_TRUE(coded[i].payload == cpu_encode(coded[i].codec, arrays[i].dtype, host).payload)
           << i << " " << coded[i].codec;
     }
@@ -46,8 +46,8 @@ TEST_P(NewDigestTest, EverySizeWidthAndAlignment) {
   }
 }
 
-// Blocks that lack room are coded again, tiles with many changes are read again, and batches whose
-// lists do not fit are compared again: nothing is added twice.
+// Blocks without enough room are coded again, tiles with many changes are read again, and batches
+// whose lists do not fit are compared again: nothing is added twice.
 TEST_P(NewDigestTest, DenseChangesAreAddedOnce) {
   for (const uint64_t scratch : {8 * kMiB, 256 * kMiB}) {
     Context context = make_context(scratch);
@@ -57,7 +57,7 @@ TEST_P(NewDigestTest, DenseChangesAreAddedOnce) {
         arrays.emplace_back(make_pair(width, width, 600'001, density, Content::kNoise));
       }
     }
-    // Dense in one place alone: no sample sees it.
+    // Dense in a single place, where no sample is taken.
     HostPair pair = make_pair(7, 2, 3'000'000, 0.0001);
     for (size_t i = 2'000'000; i < 2'100'000; ++i) pair.new_bytes[i] ^= 0xff;
     arrays.emplace_back(std::move(pair));
@@ -84,7 +84,7 @@ TEST_P(NewDigestTest, WiderFloatsCountAsBf16) {
   }
 }
 
-TEST_P(NewDigestTest, OfASnapshotInPinnedMemoryToo) {
+TEST_P(NewDigestTest, WorksForPinnedSnapshots) {
   for (const auto placement :
        {DeviceSnapshot::Placement::kDevice, DeviceSnapshot::Placement::kPinned}) {
     Context context = make_context(64 * kMiB);
@@ -103,7 +103,7 @@ TEST_P(NewDigestTest, OfASnapshotInPinnedMemoryToo) {
   }
 }
 
-TEST_P(NewDigestTest, OnlyIfAskedFor) {
+TEST_P(NewDigestTest, ComputedOnRequestOnly) {
   Context context = make_context();
   const BothSides array(make_pair(1, 2, 600'000, 0.01));
   const Pair pair = array.pair();
@@ -112,8 +112,8 @@ TEST_P(NewDigestTest, OnlyIfAskedFor) {
   EXPECT_FALSE((*coded)[0].new_digest.has_value());
 }
 
-// Of what was written, known without another look at it, or not known at all.
-TEST_P(NewDigestTest, OfPatchedArraysFromWhatWasWritten) {
+// Known from the patch without another pass over the array, or not at all.
+TEST_P(NewDigestTest, PatchedArraysHaveDigestsWithoutAnotherPass) {
   for (const std::optional<uint64_t> kept : kKept) {
     for (const size_t skew : {0, 1}) {
       Context context = make_context(8 * kMiB, kept);
@@ -140,7 +140,8 @@ TEST_P(NewDigestTest, OfPatchedArraysFromWhatWasWritten) {
         } else if (digests[i]) {
           ASSERT_EQ(digests[i]->hex(), digest_of(DigestKind::kSum128, host.new_bytes).hex()) << i;
         } else {
-          // A last block of one element, three blocks of four, or all of it did not change.
+          // The digest is unknown if a last block of one element, three of four blocks, or all are
+          // unchanged.
           EXPECT_TRUE(i % 7 == 4 || i % 7 == 6 || coded[i].num_changed == 0) << i;
         }
       }

@@ -66,7 +66,7 @@ TEST_P(SnapshotTest, EncodesAndAdvances) {
       const auto coded = snapshot.encode(codec, held.changes, nullptr);
       ASSERT_TRUE(coded.ok()) << codec << ": " << coded.status().to_string();
       held.expect_coded(*coded);
-      // Nothing has changed but by advance().
+      // Only advance() changes a snapshot.
       for (size_t i = 0; i < held.arrays.size(); ++i) {
         const HostPair& host = held.arrays[i].host;
         ASSERT_TRUE(bytes_of(snapshot, held.slots[i], host.old_bytes.size()) == host.old_bytes);
@@ -93,7 +93,7 @@ TEST_P(SnapshotTest, EncodesAndAdvances) {
   }
 }
 
-// Pairs of which many slots hold copies: what the CPU makes of each is computed once.
+// Pairs with copies in many slots: the CPU's payload of each pair is computed once.
 struct Copies {
   std::vector<BothSides> arrays;
   std::vector<DeviceSnapshot::Change> changes;
@@ -122,7 +122,7 @@ struct Copies {
   }
 };
 
-TEST_P(SnapshotTest, ManySlotsOfAllWidthsAndSizes) {
+TEST_P(SnapshotTest, HandlesManySlotsOfAllWidthsAndSizes) {
   Context context = make_context(192 * kMiB);
   DeviceSnapshot snapshot(&context, GetParam());
   Copies copies;
@@ -139,7 +139,7 @@ TEST_P(SnapshotTest, ManySlotsOfAllWidthsAndSizes) {
   }
 }
 
-TEST_P(SnapshotTest, OneSlotLargerThanAllStages) {
+TEST_P(SnapshotTest, HandlesASlotLargerThanAllStages) {
   Context context = make_context(64 * kMiB);
   DeviceSnapshot snapshot(&context, GetParam());
   Copies copies;
@@ -156,8 +156,8 @@ TEST_P(SnapshotTest, OneSlotLargerThanAllStages) {
   }
 }
 
-// A publisher's turn: all that a context does shares one scratch.
-TEST_P(SnapshotTest, OtherCallsComeBetween) {
+// All operations of a context share one scratch, as in a publisher.
+TEST_P(SnapshotTest, OtherCallsMayComeInBetween) {
   Context context = make_context(64 * kMiB);
   DeviceSnapshot snapshot(&context, GetParam());
   Held held;
@@ -184,8 +184,8 @@ TEST_P(SnapshotTest, OtherCallsComeBetween) {
   }
 }
 
-// Of any size, aligned or not, and rounded as they are copied.
-TEST_P(SnapshotTest, SlotsBecomeWhatArraysAre) {
+// Of any size, aligned or not, rounded while they are copied.
+TEST_P(SnapshotTest, CopiesArraysIntoSlots) {
   Context context = make_context(8 * kMiB);
   DeviceSnapshot snapshot(&context, GetParam());
   std::vector<OnDevice> arrays;
@@ -223,7 +223,7 @@ TEST_P(SnapshotTest, SlotsBecomeWhatArraysAre) {
   }
 }
 
-TEST_P(SnapshotTest, WiderFloats) {
+TEST_P(SnapshotTest, ComparesWiderFloatsAsBf16) {
   Context context = make_context(8 * kMiB);
   DeviceSnapshot snapshot(&context, GetParam());
   for (const DType dtype : {DType::kF32, DType::kF16}) {
@@ -253,7 +253,7 @@ TEST_P(SnapshotTest, WiderFloats) {
   }
 }
 
-TEST_P(SnapshotTest, ADamagedStepIsCorruption) {
+TEST_P(SnapshotTest, DamagedStepIsCorruption) {
   Context context = make_context();
   DeviceSnapshot snapshot(&context, GetParam());
   Held held;
@@ -271,7 +271,7 @@ TEST_P(SnapshotTest, ADamagedStepIsCorruption) {
   }
 }
 
-TEST_P(SnapshotTest, MemoryIsCountedUsedAgainAndGivenBack) {
+TEST_P(SnapshotTest, MemoryIsCountedReusedAndReleased) {
   Context context = make_context();
   DeviceSnapshot snapshot(&context, GetParam());
   const auto held = [&] { return snapshot.device_bytes() + snapshot.host_bytes(); };
@@ -300,7 +300,7 @@ TEST_P(SnapshotTest, MemoryIsCountedUsedAgainAndGivenBack) {
   snapshot.remove(slots[0]);  // no harm
 }
 
-TEST_P(SnapshotTest, MistakesAreNamed) {
+TEST_P(SnapshotTest, ErrorsNameTheMistake) {
   Context context = make_context();
   DeviceSnapshot snapshot(&context, GetParam());
   const DeviceSnapshot::Change change{3, {DType::kBF16, nullptr}};

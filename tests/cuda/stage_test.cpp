@@ -24,7 +24,7 @@ class DeviceWorker {
   }
   std::vector<HeldBoxes>& held() { return held_; }
 
-  // Staging has written nothing; swaps make the last version and the first again.
+  // Staging writes nothing; swaps give the last version and then the first again.
   void expect_swaps(StagedDeltas* staged) {
     expect_version(0, *staged, "staged");
     uint64_t changed = 0;
@@ -67,7 +67,7 @@ class DeviceWorker {
 
 using Names = std::vector<std::string>;
 
-// In waves of all tensors and of one, with lists on the device and in pinned memory.
+// In waves of all tensors and of single ones, with lists on the device and in pinned memory.
 void expect_every_way(MadeDeltas* made, DeviceWorker* worker, const Names& undecoded) {
   for (const uint64_t scratch_bytes : {256 * kMiB, kMiB}) {
     for (const std::optional<uint64_t> device_bytes :
@@ -92,7 +92,7 @@ void expect_every_way(MadeDeltas* made, DeviceWorker* worker, const Names& undec
   }
 }
 
-TEST(StageOnGpuTest, EveryCodecOntoWholeTensors) {
+TEST(StageOnGpuTest, StagesEveryCodecOntoWholeTensors) {
   SKIP_WITHOUT_GPU();
   MadeDeltas made(2);
   std::deque<VersionedTensor> tensors;
@@ -114,9 +114,9 @@ TEST(StageOnGpuTest, EveryCodecOntoWholeTensors) {
   expect_every_way(&made, &worker, {});
 }
 
-// Matrices that are larger than a wave, held by rows and by columns; a publisher's boxes end
-// elsewhere.
-TEST(StageOnGpuTest, TilesOfLargeMatrices) {
+// Matrices larger than a wave, held by rows and by columns; a publisher's boxes have other
+// borders.
+TEST(StageOnGpuTest, StagesTilesOfLargeMatrices) {
   SKIP_WITHOUT_GPU();
   const VersionedTensor tensor = make_versions("w", DType::kBF16, {5000, 1024}, 3, 0.01, 1),
                         wide = make_versions("wide", DType::kBF16, {1024, 4096}, 3, 0.01, 2),
@@ -137,8 +137,8 @@ TEST(StageOnGpuTest, TilesOfLargeMatrices) {
   expect_every_way(&made, &worker, {});
 }
 
-// What a GPU does not decode, the host does; what nobody can is left alone.
-TEST(StageOnGpuTest, PartsOfTensorsAndCutTiles) {
+// The host decodes what a GPU does not; what neither can decode is left alone.
+TEST(StageOnGpuTest, StagesPartsOfTensorsAndCutTiles) {
   SKIP_WITHOUT_GPU();
   std::deque<VersionedTensor> tensors;
   MadeDeltas made(2);
@@ -163,7 +163,7 @@ TEST(StageOnGpuTest, PartsOfTensorsAndCutTiles) {
 }
 
 // More changes than there is room for at first, and tensors in both memories.
-TEST(StageOnGpuTest, ManyChangesBesideHostMemory) {
+TEST(StageOnGpuTest, StagesManyChangesBesideHostMemory) {
   SKIP_WITHOUT_GPU();
   const VersionedTensor dense = make_versions("dense", DType::kBF16, {1000, 1024}, 1, 0.6, 6),
                         sparse = make_versions("sparse", DType::kF32, {300, 400}, 1, 0.001, 7),
@@ -185,7 +185,7 @@ TEST(StageOnGpuTest, ManyChangesBesideHostMemory) {
   EXPECT_EQ(first_difference(host.versions[0], memory), "");
 }
 
-TEST(StageOnGpuTest, BadPayloadsNameTheirPart) {
+TEST(StageOnGpuTest, ErrorsOfBadPayloadsNameTheirPart) {
   SKIP_WITHOUT_GPU();
   const VersionedTensor good = make_versions("a", DType::kBF16, {2048, 2048}, 2, 0.01, 9),
                         bad = make_versions("b", DType::kBF16, {2048, 2048}, 2, 0.01, 10);
@@ -216,7 +216,7 @@ TEST(StageOnGpuTest, BadPayloadsNameTheirPart) {
   }
 }
 
-TEST(StageOnGpuTest, BoxesThatShareMemoryAreRefused) {
+TEST(StageOnGpuTest, RejectsBoxesThatShareMemory) {
   SKIP_WITHOUT_GPU();
   const VersionedTensor tensor = make_versions("w", DType::kBF16, {64, 64}, 1, 0.5, 11);
   MadeDeltas made(1);
@@ -228,8 +228,8 @@ TEST(StageOnGpuTest, BoxesThatShareMemoryAreRefused) {
   EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
 }
 
-// Prints what 1 GB of weights takes: DELTAWIRE_STAGE_GB for more, DELTAWIRE_STAGE_SCRATCH_MB.
-TEST(StageOnGpuTest, Speed) {
+// Prints the time for 1 GB of weights: set DELTAWIRE_STAGE_GB, DELTAWIRE_STAGE_SCRATCH_MB.
+TEST(StageOnGpuTest, PrintsItsSpeed) {
   SKIP_WITHOUT_GPU();
   const auto number = [](const char* name, uint64_t otherwise) {
     const char* const text = std::getenv(name);

@@ -1,4 +1,4 @@
-// How blocks of `tight` share the scratch. Needs no GPU: nothing is launched.
+// How blocks of `tight` share the scratch. Needs no GPU: no kernel is launched.
 #include "codec/cuda/tight_chunks.h"
 
 #include <gtest/gtest.h>
@@ -6,8 +6,7 @@
 namespace deltawire::cuda {
 namespace {
 
-// A patch for each array, with blocks of a kind: what a chunk of one array is full of, another has
-// none of.
+// One patch for each array, each with blocks of another kind.
 struct Blocks {
   std::vector<std::vector<uint8_t>> payloads;
   std::vector<NumberedPatch> patches;
@@ -36,7 +35,7 @@ struct Blocks {
   ChunkPlan plan(uint64_t scratch_bytes) { return plan_chunks(patches, blocks, scratch_bytes); }
 };
 
-// As steps of training and escapes of a spoilt tensor alternate.
+// As steps of training and escapes of a damaged tensor alternate.
 Blocks of_many_kinds(uint8_t width) {
   Blocks all;
   for (int i = 0; i < 3; ++i) {
@@ -49,7 +48,7 @@ Blocks of_many_kinds(uint8_t width) {
   return all;
 }
 
-TEST(TightChunks, SlotsFitTheScratchWhateverTheirChunksAreFullOf) {
+TEST(TightChunks, SlotsFitTheScratchForAnyBlocks) {
   for (const uint8_t width : {1, 2, 4, 8}) {
     for (const uint64_t scratch : {uint64_t{8} << 20, (uint64_t{24} << 20) + 4096}) {
       Blocks all = of_many_kinds(width);
@@ -59,7 +58,7 @@ TEST(TightChunks, SlotsFitTheScratchWhateverTheirChunksAreFullOf) {
       for (const Chunk& chunk : plan.chunks) {
         EXPECT_LE(ChunkMemory().lay_out(nullptr, chunk.load, width), plan.slot_bytes);
       }
-      // Room is not left unused either: no chunk and the next one fit one slot together.
+      // Chunks are filled: no two consecutive ones fit into one slot.
       for (size_t i = 0; i + 1 < plan.chunks.size(); ++i) {
         ChunkLoad both = plan.chunks[i].load;
         const size_t next = plan.chunks[i + 1].first_block;
@@ -70,7 +69,7 @@ TEST(TightChunks, SlotsFitTheScratchWhateverTheirChunksAreFullOf) {
   }
 }
 
-TEST(TightChunks, EveryBlockIsInOneAndKnowsItsPlace) {
+TEST(TightChunks, EveryBlockIsInOneChunkAtItsPlace) {
   Blocks all = of_many_kinds(2);
   const std::vector<TightDecodeBlock> before = all.blocks;
   const ChunkPlan plan = all.plan(uint64_t{8} << 20);
@@ -99,7 +98,7 @@ TEST(TightChunks, EveryBlockIsInOneAndKnowsItsPlace) {
   EXPECT_EQ(next, all.blocks.size());
 }
 
-TEST(TightChunks, WhatFitsIsOneChunk) {
+TEST(TightChunks, UsesOneChunkIfItFits) {
   Blocks all;
   all.add_array(10, 100, 50, 20, 2);
   const ChunkPlan plan = all.plan(uint64_t{8} << 20);
@@ -107,11 +106,11 @@ TEST(TightChunks, WhatFitsIsOneChunk) {
   EXPECT_EQ(plan.num_slots, 1);
   EXPECT_EQ(plan.chunks[0].load.values, 200);
   EXPECT_EQ(plan.slot_bytes, ChunkMemory().lay_out(nullptr, plan.chunks[0].load, 2));
-  // By a byte too much for one, it is several.
+  // One byte too much for one chunk gives several.
   EXPECT_GT(all.plan(plan.slot_bytes - 1).chunks.size(), 1);
 }
 
-TEST(TightChunks, ABlockThatFitsNoShareIsAlone) {
+TEST(TightChunks, OversizedBlockGetsItsOwnChunk) {
   Blocks all;
   all.add_array(3, 1 << 20, 262'144, 0, 2);
   const ChunkPlan plan = all.plan(uint64_t{4} << 20);

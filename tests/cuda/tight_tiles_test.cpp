@@ -1,4 +1,4 @@
-// `tight` of matrices on a GPU, cut into tiles: the CPU's bytes out, the same weights in.
+// `tight` for matrices on a GPU, in tiles: the CPU's bytes out, the same weights in.
 #include <chrono>
 #include <cstdlib>
 
@@ -16,12 +16,12 @@ struct Matrices {
   uint32_t rows, columns;
   size_t size() const { return count * rows * columns; }
 };
-// Columns that slices of a matrix divide, tiles cut by the right edge, the lower one, or both; a
+// Columns that divide evenly into slices, tiles cut by the right edge, the bottom edge, or both; a
 // last panel of one row, rows that are no multiple of a word, tiles as wide as their matrix.
 constexpr Matrices kMatrices[] = {{1, 512, 512},  {3, 300, 1344}, {2, 1025, 512}, {1, 513, 4096},
                                   {1, 2100, 130}, {3, 2101, 131}, {1, 20, 20000}, {2, 600, 513}};
 
-// Repeats what takes long to make.
+// Repeats a smaller array, which is faster to make.
 HostPair make_matrices(uint64_t seed, unsigned width, const Matrices& shape, double density) {
   const HostPair some =
       make_trained_pair(seed, width, std::min<size_t>(shape.size(), 1'000'003), density);
@@ -54,7 +54,7 @@ std::vector<DevicePatch> tight_patches(const DeviceBatch& batch,
   return patches;
 }
 
-// As the CPU encodes it, and with the digest.
+// Encodes with digests, and compares with the CPU.
 std::vector<DeviceEncoded> encode_as_cpu(const DeviceBatch& batch, DeviceOptions options) {
   options.new_digests = true;
   std::vector<DeviceEncoded> encoded = good(encode(CodecId::kTight, batch.pairs, options, nullptr));
@@ -77,7 +77,7 @@ void expect_new_arrays(const DeviceBatch& batch) {
   }
 }
 
-// Known where every block has changes and none has a part of a word.
+// Known where every block has changes and no row ends inside a word.
 void expect_known_digests(const DeviceBatch& batch, const std::vector<DevicePatch>& patches,
                           const std::vector<std::optional<Digest>>& digests) {
   for (size_t i = 0; i < patches.size(); ++i) {
@@ -96,7 +96,7 @@ void expect_known_digests(const DeviceBatch& batch, const std::vector<DevicePatc
   }
 }
 
-// All ways to apply what was encoded: each finds the old arrays.
+// Applies the payloads in every possible way, each to the old arrays.
 void apply_every_way(DeviceBatch* batch, const std::vector<DeviceEncoded>& encoded,
                      const DeviceOptions& given) {
   ASSERT_EQ(encoded.size(), batch->pairs.size());
@@ -155,7 +155,7 @@ TEST_P(TightTiles, EveryShapeAndDensity) {
   }
 }
 
-TEST_P(TightTiles, LittleScratch) {
+TEST_P(TightTiles, WorksWithLittleScratch) {
   DeviceOptions options;
   options.scratch_bytes = size_t{4} << 20;
   DeviceBatch batch;
@@ -171,7 +171,7 @@ TEST_P(TightTiles, LargeMatrix) {
   }
 }
 
-TEST_P(TightTiles, DenseChangesAndAnyBits) {
+TEST_P(TightTiles, DenseChangesAndArbitraryBits) {
   DeviceBatch batch;
   for (const Matrices& shape : {kMatrices[0], kMatrices[1], kMatrices[5]}) {
     for (const double density : {0.4, 1.0}) {
@@ -209,7 +209,7 @@ TEST_P(TightTiles, OneChangeInEachCorner) {
   }
 }
 
-// A part of an array in a buffer of its own, between elements that nobody may touch.
+// A part of an array in its own buffer, between elements that must not change.
 struct Part {
   DeviceRegion region;
   size_t width, full_columns, pad;
@@ -232,7 +232,7 @@ struct Part {
   }
 };
 
-// Patches some parts of an array; what the payload has of others is spoilt.
+// Patches some parts of an array; the payload of all other parts is damaged.
 void expect_parts_patched(const HostPair& pair, std::vector<uint8_t> payload,
                           const std::vector<DeviceRegion>& regions, size_t pad, bool checked) {
   std::vector<Part> parts;
@@ -274,7 +274,7 @@ void expect_parts_patched(const HostPair& pair, std::vector<uint8_t> payload,
   }
 }
 
-TEST_P(TightTiles, PartsOfAnArray) {
+TEST_P(TightTiles, PatchesPartsOfAnArray) {
   const HostPair square = make_matrices(1, GetParam(), {1, 4096, 4096}, 0.01);
   const HostPair stack = make_matrices(2, GetParam(), {8, 300, 1344}, 0.01);
   const std::vector<uint8_t> of_square = encode_on_cpu(CodecId::kTight, square).payload,
@@ -295,8 +295,8 @@ TEST_P(TightTiles, PartsOfAnArray) {
   }
 }
 
-// The CPU is the judge of what is damaged, and of what is to be written from it if it is not seen.
-TEST_P(TightTiles, DamageIsSeenAsTheCpuSeesIt) {
+// The CPU decides which damage is detectable, and what is written if it is not.
+TEST_P(TightTiles, DetectsDamageLikeTheCpu) {
   DeviceBatch batch;
   for (const Matrices& shape : {kMatrices[1], kMatrices[5]}) {
     batch.add(make_matrices(5, GetParam(), shape, 0.003));
@@ -311,7 +311,7 @@ TEST_P(TightTiles, DamageIsSeenAsTheCpuSeesIt) {
     if (round % 10 < 2) {
       damaged.resize(random() % damaged.size());
     } else {
-      // The model, where tiles are described, is at the front.
+      // The model, which describes the tiles, is at the start.
       const size_t reach = round % 3 == 0 ? std::min<size_t>(40, damaged.size()) : damaged.size();
       damaged[random() % reach] ^= uint8_t(1 << random() % 8);
     }
@@ -337,7 +337,7 @@ TEST_P(TightTiles, DamageIsSeenAsTheCpuSeesIt) {
 
 INSTANTIATE_TEST_SUITE_P(Widths, TightTiles, ::testing::Values(1U, 2U, 4U, 8U));
 
-TEST(TightTilesTest, WiderFloatsAreComparedAsBf16) {
+TEST(TightTilesTest, ComparesWiderFloatsAsBf16) {
   SKIP_WITHOUT_GPU();
   for (const NewKind kind : {NewKind::kF32AsBf16, NewKind::kF16AsBf16}) {
     for (const Matrices& shape : kMatrices) {
@@ -347,7 +347,7 @@ TEST(TightTilesTest, WiderFloatsAreComparedAsBf16) {
       for (size_t i = 0; i < n; ++i) {
         uint16_t bf16 = 0;
         std::memcpy(&bf16, pair.new_bytes.data() + 2 * i, 2);
-        // Any halves; of floats, those that round to the new array.
+        // Arbitrary halves; of floats, those that round to the new array.
         const uint32_t value = bytes == 4 ? uint32_t{bf16} << 16 : bf16 & 0xbfffU;
         const uint16_t rounded = uint16_t(bf16_of_f32(bytes == 4 ? value : f32_of_f16(value)));
         std::memcpy(wide.data() + i * bytes, &value, bytes);
@@ -368,15 +368,15 @@ TEST(TightTilesTest, WiderFloatsAreComparedAsBf16) {
   }
 }
 
-// Enough to encode a block of which every element changed, in each of the slots: it is given room
-// for all of them in every class, and for the most bytes that they can become. Beside that, tables.
+// Enough to encode a block in which every element changed, in each slot: room for all of them in
+// every class, for the most bytes that they can become, and for tables.
 size_t scratch_for_any_block(unsigned width) {
   constexpr size_t kBlock = size_t{1} << tight::kBlockLog2;
   const size_t lists = kMaxClasses * kBlock * (4 + 2 * width), bytes = kBlock * (10 + width);
   return Workspace::kCodecStreams * (lists + bytes) + (size_t{32} << 20);
 }
 
-// As DeviceFuzz, which has no matrices: DELTAWIRE_FUZZ_SECONDS and DELTAWIRE_FUZZ_SEED.
+// Like DeviceFuzz, which has no matrices: DELTAWIRE_FUZZ_SECONDS and DELTAWIRE_FUZZ_SEED.
 TEST(TightTilesTest, FuzzedShapes) {
   SKIP_WITHOUT_GPU();
   const auto number = [](const char* name, uint64_t otherwise) {
@@ -413,8 +413,8 @@ TEST(TightTilesTest, FuzzedShapes) {
   }
 }
 
-// Needs no GPU: the host refuses them before it takes memory.
-TEST(TightTilesTest, PartsThatCutTilesAreRefused) {
+// Needs no GPU: the host rejects them before it allocates memory.
+TEST(TightTilesTest, RejectsPartsThatCutTiles) {
   const HostPair pair = make_matrices(1, 2, {1, 1024, 4096}, 0.01);
   const std::vector<uint8_t> payload = encode_on_cpu(CodecId::kTight, pair).payload;
   std::vector<uint8_t> memory = pair.old_bytes;
@@ -436,7 +436,7 @@ TEST(TightTilesTest, PartsThatCutTilesAreRefused) {
 }
 
 // Needs no GPU.
-TEST(BlockPlaceTest, RowsOfEveryElement) {
+TEST(BlockPlaceTest, FindsTheRowOfEveryElement) {
   constexpr uint32_t kEnd = 1U << tight::kMaxBlockLog2;
   for (uint32_t columns = 1; columns <= 1U << BlockPlace::kMaxColumnsLog2; ++columns) {
     const BlockPlace place = BlockPlace::of_rows(1000, columns, 77);
@@ -449,7 +449,7 @@ TEST(BlockPlaceTest, RowsOfEveryElement) {
   }
 }
 
-TEST(BlockPlaceTest, HopsAreTheSameFromEveryElement) {
+TEST(BlockPlaceTest, HopIsTheSameFromEveryElement) {
   EXPECT_EQ(BlockPlace{7}.hop(4096), 4096);
   for (uint32_t columns = 1; columns <= 1U << BlockPlace::kMaxColumnsLog2; ++columns) {
     const BlockPlace place = BlockPlace::of_rows(1000, columns, 77);
@@ -463,7 +463,7 @@ TEST(BlockPlaceTest, HopsAreTheSameFromEveryElement) {
   }
 }
 
-TEST(BlockPlaceTest, PiecesDivideRowsAndWhatIsBetween) {
+TEST(BlockPlaceTest, PiecesDivideRowsAndGaps) {
   EXPECT_EQ(BlockPlace{4096}.piece_bytes<uint8_t>(), 512);
   EXPECT_EQ(BlockPlace{}.piece_bytes<uint64_t>(), 512);
   EXPECT_EQ(BlockPlace{64}.piece_bytes<uint16_t>(), 128);
