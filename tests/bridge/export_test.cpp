@@ -4,7 +4,7 @@
 namespace deltawire::testing {
 namespace {
 
-// A chain of models 0 ... `last` by a trainer.
+// Publishes models 0 ... `last` as a trainer would.
 void publish_chain(const BridgeFolder& folder, const std::vector<Model>& models,
                    const std::string& chain = "chain") {
   auto publisher = must(Publisher::open(folder.store(chain), {.schema_change = true}));
@@ -27,8 +27,8 @@ struct Way {
 
 class ExportDialect : public ::testing::TestWithParam<Way> {};
 
-// Chain A -> their files -> chain B.
-TEST_P(ExportDialect, ComesBackWithTheSameDigests) {
+// Chain A -> exported files -> chain B.
+TEST_P(ExportDialect, RoundTripKeepsDigests) {
   const BridgeFolder folder;
   publish_chain(folder, models_of(folder), "a");
   ExportOptions options = folder.export_options(GetParam().dialect);
@@ -51,7 +51,7 @@ INSTANTIATE_TEST_SUITE_P(All, ExportDialect,
 
 using Export = BridgeTest;
 
-TEST_F(Export, ExistingVersionsAreNotWrittenAgain) {
+TEST_F(Export, SkipsVersionsAlreadyExported) {
   publish_chain(folder, models_of(folder));
   ExportOptions options = folder.export_options();
   options.range.to = 2;
@@ -64,7 +64,7 @@ TEST_F(Export, ExistingVersionsAreNotWrittenAgain) {
   expect_version(folder, 3, folder.model(3), "b");
 }
 
-TEST_F(Export, ARangeThatBeginsInTheMiddleBeginsWhole) {
+TEST_F(Export, PartialRangeStartsWithAFullVersion) {
   publish_chain(folder, models_of(folder));
   ExportOptions options = folder.export_options();
   options.range.from = 2;
@@ -78,7 +78,7 @@ TEST_F(Export, ARangeThatBeginsInTheMiddleBeginsWhole) {
   expect_version(folder, 3, folder.model(3), "b");
 }
 
-TEST_F(Export, ARangeOfDeltasSaysWhatAReaderNeeds) {
+TEST_F(Export, RangeOfDeltasNotesTheRequiredBase) {
   publish_chain(folder, models_of(folder));
   ExportOptions options = folder.export_options();
   options.encoding = "xor";
@@ -90,7 +90,7 @@ TEST_F(Export, ARangeOfDeltasSaysWhatAReaderNeeds) {
   EXPECT_FALSE(exported->target.full);
 }
 
-TEST_F(Export, EveryVersionWholeOnRequest) {
+TEST_F(Export, WritesFullVersionsOnRequest) {
   publish_chain(folder, models_of(folder));
   ExportOptions options = folder.export_options();
   options.full = true;
@@ -100,7 +100,7 @@ TEST_F(Export, EveryVersionWholeOnRequest) {
   }
 }
 
-TEST_F(Export, AVersionWithoutChangesIsAVersion) {
+TEST_F(Export, ExportsVersionsWithoutChanges) {
   ASSERT_TRUE(folder.write(slime(), 1, folder.model(0), folder.model(0)).ok());
   ASSERT_TRUE(folder.write(slime(), 2, folder.model(0), folder.model(1)).ok());
   ASSERT_TRUE(import_all(folder, folder.import_options()).ok());
@@ -108,7 +108,7 @@ TEST_F(Export, AVersionWithoutChangesIsAVersion) {
   EXPECT_EQ(slime().versions(*folder.store("target")).value(), (std::vector<uint64_t>{1, 2}));
 }
 
-TEST_F(Export, DamagedWorkFolderIsRebuilt) {
+TEST_F(Export, RebuildsADamagedWorkFolder) {
   publish_chain(folder, models_of(folder));
   ExportOptions options = folder.export_options();
   options.memory_bytes = 1;  // old tensors in a file, too
@@ -128,7 +128,7 @@ TEST_F(Export, DamagedWorkFolderIsRebuilt) {
 
 using ExportRefuses = BridgeTest;
 
-TEST_F(ExportRefuses, ATargetOfAnotherRunOrOfAnotherWriter) {
+TEST_F(ExportRefuses, TargetOfAnotherRunOrWriter) {
   publish_chain(folder, models_of(folder), "a");
   publish_chain(folder, models_of(folder), "b");
   ASSERT_TRUE(export_all(folder, folder.export_options(), "a").ok());
@@ -139,7 +139,7 @@ TEST_F(ExportRefuses, ATargetOfAnotherRunOrOfAnotherWriter) {
                "not written by an export");
 }
 
-TEST_F(ExportRefuses, RefusesToContinueFromForeignVersions) {
+TEST_F(ExportRefuses, ContinuationFromForeignVersions) {
   publish_chain(folder, models_of(folder));
   ExportOptions options = folder.export_options();
   options.range.to = 2;
@@ -150,7 +150,7 @@ TEST_F(ExportRefuses, RefusesToContinueFromForeignVersions) {
   EXPECT_FAILS(export_all(folder, options), kConflict, "version 2", "differs from the chain");
 }
 
-TEST_F(ExportRefuses, WhatADialectCannotExpressBeforeAnythingIsWritten) {
+TEST_F(ExportRefuses, ChangesTheDialectCannotExpress) {
   Model fewer = folder.model(1);
   fewer.pop_back();
   Model other = folder.model(1);

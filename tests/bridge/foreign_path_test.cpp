@@ -1,4 +1,4 @@
-// verify and inspect on other projects' versions.
+// `verify` and `inspect` on versions in other projects' formats.
 #include "bridge/bridge_model.h"
 
 namespace deltawire::testing {
@@ -12,7 +12,7 @@ ForeignPath version_path(const BridgeFolder& folder, uint64_t version) {
 
 using ForeignPathTest = BridgeTest;
 
-TEST_F(ForeignPathTest, RootAndVersionAreRecognised) {
+TEST_F(ForeignPathTest, RecognisesRootAndVersion) {
   folder.write_all(slime());
   const auto root = recognise_foreign(folder.path("source"));
   ASSERT_TRUE(root.ok() && *root);
@@ -26,13 +26,13 @@ TEST_F(ForeignPathTest, RootAndVersionAreRecognised) {
   EXPECT_EQ(summary.tensors.size(), summary.num_tensors);
 }
 
-TEST_F(ForeignPathTest, OwnFilesAreNot) {
+TEST_F(ForeignPathTest, DoesNotRecogniseOwnFiles) {
   EXPECT_FALSE(recognise_foreign(folder.base()).value());
   EXPECT_FALSE(recognise_foreign(folder.base().parent_path()).value());
   EXPECT_FALSE(recognise_foreign(folder.path("missing")).value());
 }
 
-TEST_F(ForeignPathTest, VerifyTellsWhatAVersionLeadsTo) {
+TEST_F(ForeignPathTest, VerifyComparesWithACheckpoint) {
   folder.write_all(slime());
   write_checkpoint(folder.path("v2.safetensors"), folder.model(2));
   const auto same =
@@ -43,7 +43,7 @@ TEST_F(ForeignPathTest, VerifyTellsWhatAVersionLeadsTo) {
   EXPECT_FALSE(other.differences.empty());
 }
 
-TEST_F(ForeignPathTest, TheWholeFolderIsNoDelta) {
+TEST_F(ForeignPathTest, VerifyNeedsASingleVersion) {
   folder.write_all(slime());
   EXPECT_FAILS(
       verify_foreign(recognise_foreign(folder.path("source")).value().value(), folder.base(), {}),

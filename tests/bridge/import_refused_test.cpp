@@ -1,4 +1,4 @@
-// What an import does where slime's own reader reports success, or leaves a broken checkpoint.
+// Inputs where slime's own reader reports success or leaves a broken checkpoint.
 
 #include "bridge/bridge_model.h"
 
@@ -14,7 +14,7 @@ fs::path a_part(const fs::path& version) {
 
 using ImportRefuses = BridgeTest;
 
-TEST_F(ImportRefuses, AWrongBaseBeforeAnythingIsCommitted) {
+TEST_F(ImportRefuses, WrongBaseBeforeCommitting) {
   folder.write_all(slime());
   write_checkpoint(folder.base(), folder.model(2));
   EXPECT_FAILS(import_all(folder, folder.import_options()), kBaseMismatch,
@@ -24,8 +24,8 @@ TEST_F(ImportRefuses, AWrongBaseBeforeAnythingIsCommitted) {
   EXPECT_TRUE(import_all(folder, folder.import_options()).ok());
 }
 
-// Its files name no base and have no digests.
-TEST_F(ImportRefuses, ABaseThatHasTheFirstVersionAlready) {
+// TRL's files name no base and have no digests.
+TEST_F(ImportRefuses, BaseThatAlreadyHasTheFirstVersion) {
   folder.write_all(*find_dialect("trl"), 2);
   write_checkpoint(folder.base(), folder.model(1));
   EXPECT_FAILS(import_all(folder, folder.import_options("trl")), kBaseMismatch,
@@ -33,7 +33,7 @@ TEST_F(ImportRefuses, ABaseThatHasTheFirstVersionAlready) {
   EXPECT_EQ(head_of(folder), std::nullopt);
 }
 
-TEST_F(ImportRefuses, AMissingBase) {
+TEST_F(ImportRefuses, MissingBase) {
   folder.write_all(slime());
   ImportOptions options = folder.import_options();
   options.base.clear();
@@ -41,7 +41,7 @@ TEST_F(ImportRefuses, AMissingBase) {
                "needs the checkpoint");
 }
 
-TEST_F(ImportRefuses, WhatIsMissingCutShortOrOutOfOrder) {
+TEST_F(ImportRefuses, MissingTruncatedOrMisorderedVersions) {
   struct Case {
     std::function<void(const fs::path& source)> spoil;
     Code code;
@@ -92,7 +92,7 @@ TEST_F(ImportRefuses, WhatIsMissingCutShortOrOutOfOrder) {
   }
 }
 
-TEST_F(ImportRefuses, DamageAndCommitsNothingOfIt) {
+TEST_F(ImportRefuses, DamagedVersionsWithoutCommitting) {
   folder.write_all(slime());
   const fs::path part = a_part(folder.path("source/weight_v000003"));
   const std::string sound = read_file(part);
@@ -108,7 +108,7 @@ TEST_F(ImportRefuses, DamageAndCommitsNothingOfIt) {
   expect_version(folder, 3, folder.model(3));
 }
 
-TEST_F(ImportRefuses, FilesThatChangeWhileTheyAreRead) {
+TEST_F(ImportRefuses, FilesModifiedWhileRead) {
   folder.write_all(slime(), 2);
   ImportOptions options = folder.import_options();
   options.range.to = 1;
@@ -125,7 +125,7 @@ TEST_F(ImportRefuses, FilesThatChangeWhileTheyAreRead) {
   EXPECT_EQ(head_of(folder), 1U);
 }
 
-TEST_F(ImportRefuses, ATiedHeadThatTheCheckpointLeavesOut) {
+TEST_F(ImportRefuses, TiedHeadMissingFromTheCheckpoint) {
   ASSERT_TRUE(folder.write(slime(), 1, folder.model(0), folder.model(3)).ok());
   Model untied = folder.model(0);
   untied.erase(untied.begin());
@@ -134,7 +134,7 @@ TEST_F(ImportRefuses, ATiedHeadThatTheCheckpointLeavesOut) {
                "tied", "a base that has it");
 }
 
-TEST_F(ImportRefuses, AnotherDtype) {
+TEST_F(ImportRefuses, DtypeMismatch) {
   ASSERT_TRUE(folder.write(*find_dialect("trl"), 1, folder.model(0), folder.model(3)).ok());
   Model other = folder.model(0);
   other[0].dtype = DType::kF16;
@@ -143,7 +143,7 @@ TEST_F(ImportRefuses, AnotherDtype) {
                "BF16", "F16");
 }
 
-TEST_F(ImportRefuses, AnotherSource) {
+TEST_F(ImportRefuses, DifferentSource) {
   folder.write_all(slime(), 1);
   ASSERT_TRUE(import_all(folder, folder.import_options()).ok());
   folder.write_all(slime(), 2, {}, "elsewhere");
@@ -155,7 +155,7 @@ TEST_F(ImportRefuses, AnotherSource) {
   expect_version(folder, 2, folder.model(2));
 }
 
-TEST_F(ImportRefuses, AChainThatATrainerPublished) {
+TEST_F(ImportRefuses, ChainPublishedByATrainer) {
   folder.write_all(slime());
   PublishOptions publish{.snapshot = SnapshotInFolder{folder.path("snapshot")}};
   must(Publisher::open(folder.store("chain"), publish)->publish_checkpoint(folder.base()));
@@ -163,8 +163,8 @@ TEST_F(ImportRefuses, AChainThatATrainerPublished) {
                "was published, not imported");
 }
 
-// Stale directories: slime reports success.
-TEST_F(ImportRefuses, ARunThatBeganAgainInTheSamePlace) {
+// Stale folders of an earlier run: slime reports success.
+TEST_F(ImportRefuses, RestartedRunInTheSamePlace) {
   for (const std::string dialect : {"slime", "trl"}) {
     const BridgeFolder folder;
     folder.write_all(*find_dialect(dialect), 2);
@@ -182,8 +182,8 @@ TEST_F(ImportRefuses, ARunThatBeganAgainInTheSamePlace) {
   }
 }
 
-// The same places change, to other values: no size tells.
-TEST_F(ImportRefuses, ARunThatBeganAgainAndHasFilesOfTheSameSizes) {
+// The same elements change to other values: sizes do not tell the runs apart.
+TEST_F(ImportRefuses, RestartedRunWithFilesOfTheSameSizes) {
   for (const std::string name : {"slime", "trl"}) {
     const Dialect& dialect = *find_dialect(name);
     const BridgeFolder folder;

@@ -12,7 +12,7 @@ struct Spoken {
 
 class ImportDialect : public ::testing::TestWithParam<Spoken> {};
 
-TEST_P(ImportDialect, EveryVersionIsTheirsExactly) {
+TEST_P(ImportDialect, EveryVersionMatchesTheSource) {
   const BridgeFolder folder;
   ForeignOptions options{.encoding = GetParam().encoding, .checksum = GetParam().checksum};
   folder.write_all(*find_dialect(GetParam().dialect), 3, options);
@@ -31,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(All, ImportDialect,
 
 using Import = BridgeTest;
 
-TEST_F(Import, EachManifestSaysWhereTheVersionCameFrom) {
+TEST_F(Import, ManifestsRecordTheirOrigin) {
   folder.write_all(slime(), 1);
   ASSERT_TRUE(import_all(folder, folder.import_options()).ok());
   const Chain chain = Chain::open(folder.store("chain")).value();
@@ -41,7 +41,7 @@ TEST_F(Import, EachManifestSaysWhereTheVersionCameFrom) {
   }
 }
 
-TEST_F(Import, AVersionWithoutChangesKeepsTheNumbers) {
+TEST_F(Import, CountsVersionsWithoutChanges) {
   ASSERT_TRUE(folder.write(slime(), 1, folder.model(0), folder.model(1)).ok());
   ASSERT_TRUE(folder.write(slime(), 2, folder.model(1), folder.model(1)).ok());
   ASSERT_TRUE(folder.write(slime(), 3, folder.model(1), folder.model(3)).ok());
@@ -50,7 +50,7 @@ TEST_F(Import, AVersionWithoutChangesKeepsTheNumbers) {
   expect_version(folder, 3, folder.model(3));
 }
 
-TEST_F(Import, AWholeVersionNeedsNoBaseAndKeepsItsNumber) {
+TEST_F(Import, FullFirstVersionNeedsNoBase) {
   ASSERT_TRUE(folder.write(slime(), 7, {}, folder.model(1), {}, true).ok());
   ASSERT_TRUE(folder.write(slime(), 8, folder.model(1), folder.model(2)).ok());
   ImportOptions options = folder.import_options();
@@ -65,7 +65,7 @@ TEST_F(Import, AWholeVersionNeedsNoBaseAndKeepsItsNumber) {
   expect_version(folder, 8, folder.model(2));
 }
 
-TEST_F(Import, AWholeVersionInBetweenIsAVersionLikeAnyOther) {
+TEST_F(Import, FullVersionsMayFollowDeltas) {
   ASSERT_TRUE(folder.write(slime(), 1, folder.model(0), folder.model(1)).ok());
   ASSERT_TRUE(folder.write(slime(), 2, {}, folder.model(2), {}, true).ok());
   ASSERT_TRUE(folder.write(slime(), 3, folder.model(2), folder.model(3)).ok());
@@ -74,7 +74,7 @@ TEST_F(Import, AWholeVersionInBetweenIsAVersionLikeAnyOther) {
   expect_version(folder, 3, folder.model(3));
 }
 
-TEST_F(Import, BeginsInTheMiddleWithTheCheckpointBefore) {
+TEST_F(Import, StartsAtALaterVersionWithItsBase) {
   folder.write_all(slime());
   fs::remove_all(folder.path("source/weight_v000001"));
   ImportOptions options = folder.import_options();
@@ -86,7 +86,7 @@ TEST_F(Import, BeginsInTheMiddleWithTheCheckpointBefore) {
   expect_version(folder, 3, folder.model(3));
 }
 
-TEST_F(Import, ContinuesAtTheEndOfTheChainWithoutRepeating) {
+TEST_F(Import, ContinuesAtTheHead) {
   folder.write_all(slime(), 2);
   EXPECT_EQ(import_all(folder, folder.import_options()).value(), 3U);
   EXPECT_EQ(import_all(folder, folder.import_options()).value(), 0U);
@@ -96,7 +96,7 @@ TEST_F(Import, ContinuesAtTheEndOfTheChainWithoutRepeating) {
   expect_version(folder, 3, folder.model(3));
 }
 
-TEST_F(Import, ARangeEnds) {
+TEST_F(Import, RespectsTheRange) {
   folder.write_all(slime());
   ImportOptions options = folder.import_options();
   options.range.to = 2;
@@ -106,7 +106,7 @@ TEST_F(Import, ARangeEnds) {
                "version 5 comes after version 4");
 }
 
-TEST_F(Import, ModelsLargerThanMemoryAreMadeInAFile) {
+TEST_F(Import, BuildsLargeModelsInAFile) {
   DW_LABEL(long);
   folder.write_all(slime());
   ImportOptions options = folder.import_options();
@@ -115,7 +115,7 @@ TEST_F(Import, ModelsLargerThanMemoryAreMadeInAFile) {
   expect_version(folder, 3, folder.model(3));
 }
 
-TEST_F(Import, DamagedWorkFolderModelIsRebuiltFromTheChain) {
+TEST_F(Import, RebuildsADamagedWorkFolder) {
   for (const std::string dialect : {"slime", "trl"}) {  // with digests, and without
     const BridgeFolder folder;
     folder.write_all(*find_dialect(dialect), 2);

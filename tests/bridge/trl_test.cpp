@@ -1,4 +1,4 @@
-// TRL's anchors and deltas, which have neither a base version nor digests.
+// TRL's anchors and deltas, which have no base version and no digests.
 #include "bridge/bridge_model.h"
 
 namespace deltawire::testing {
@@ -22,7 +22,7 @@ void write_run(const BridgeFolder& folder, const std::string& encoding) {
 
 using ImportTrl = BridgeTest;
 
-TEST_F(ImportTrl, BeginsWithTheAnchorAndKeepsTheNumbers) {
+TEST_F(ImportTrl, StartsAtTheAnchorAndKeepsNumbers) {
   for (const std::string encoding : {"v1", "raw", "gap_delta"}) {
     const BridgeFolder folder;
     write_run(folder, encoding);
@@ -33,7 +33,7 @@ TEST_F(ImportTrl, BeginsWithTheAnchorAndKeepsTheNumbers) {
   }
 }
 
-TEST_F(ImportTrl, MissingFileIsLostUnlessNothingChanged) {
+TEST_F(ImportTrl, MissingFileFailsUnlessDeclaredUnchanged) {
   ASSERT_TRUE(folder.write(trl(), 1, {}, folder.model(1), {}, true).ok());
   ASSERT_TRUE(folder.write(trl(), 3, folder.model(1), folder.model(2)).ok());
   ImportOptions options = trl_options(folder);
@@ -45,7 +45,7 @@ TEST_F(ImportTrl, MissingFileIsLostUnlessNothingChanged) {
   expect_version(folder, 3, folder.model(2));
 }
 
-TEST_F(ImportTrl, AFileThatComesAfterItWasMissedIsNoticed) {
+TEST_F(ImportTrl, DetectsAFileThatAppearsLate) {
   ASSERT_TRUE(folder.write(trl(), 1, {}, folder.model(1), {}, true).ok());
   ImportOptions options = trl_options(folder);
   options.missing_is_unchanged = true;
@@ -67,7 +67,7 @@ TEST_F(ImportTrl, AFileThatComesAfterItWasMissedIsNoticed) {
 
 using ExportTrl = BridgeTest;
 
-TEST_F(ExportTrl, AnchorsEveryNAndBackAgain) {
+TEST_F(ExportTrl, WritesAnchorsEveryNVersionsAndRoundTrips) {
   folder.write_all(slime());
   ASSERT_TRUE(import_all(folder, folder.import_options()).ok());
   ExportOptions options = folder.export_options("trl");

@@ -1,4 +1,4 @@
-// A delta from end to end: made, opened, applied, refused.
+// Deltas from end to end: diff, open, apply, refuse.
 #include "deltawire/delta.h"
 
 #include <sys/resource.h>
@@ -38,7 +38,7 @@ class DeltaTest : public ::testing::Test {
   fs::path at(const std::string& name) const { return folder.path() / name; }
   const fs::path a = at("a.safetensors"), b = at("b.safetensors"), c = at("c.safetensors"),
                  d = at("d.safetensors");
-  // Old and new checkpoints of every dtype, as files a and b.
+  // Writes old and new checkpoints of every dtype as files a and b.
   void make_pair(double density = 0.02) {
     auto tensors = every_dtype();
     write_checkpoint(a, tensors);
@@ -54,7 +54,7 @@ class DeltaTest : public ::testing::Test {
   }
 };
 
-TEST_F(DeltaTest, EveryCodecGivesTheNewFileByteForByte) {
+TEST_F(DeltaTest, EveryCodecRestoresTheNewFileExactly) {
   make_pair();
   std::vector<std::string> codecs = {"auto"};
   for (const Codec* codec : all_codecs()) codecs.emplace_back(codec->name());
@@ -74,7 +74,7 @@ TEST_F(DeltaTest, BytesDoNotDependOnTheNumberOfThreads) {
   EXPECT_EQ(read_file(at("one.safetensors")), read_file(at("five.safetensors")));
 }
 
-TEST_F(DeltaTest, NothingChangedIsASmallDeltaThatApplies) {
+TEST_F(DeltaTest, UnchangedFilesGiveASmallDelta) {
   make_pair(0);
   const auto report = must(diff());
   EXPECT_EQ(report.num_changed, 0);
@@ -82,7 +82,7 @@ TEST_F(DeltaTest, NothingChangedIsASmallDeltaThatApplies) {
   expect_applies();
 }
 
-TEST_F(DeltaTest, ShardedFoldersKeepTheirLayoutAndCompanions) {
+TEST_F(DeltaTest, ShardedFoldersKeepLayoutAndOtherFiles) {
   auto tensors = every_dtype();
   write_sharded(at("old"), tensors, 3);
   for (size_t i = 0; i < tensors.size(); ++i) change(&tensors[i], 0.05, i + 100);
@@ -98,7 +98,7 @@ TEST_F(DeltaTest, ShardedFoldersKeepTheirLayoutAndCompanions) {
   EXPECT_TRUE(must(verify_checkpoints(at("new"), at("out"), {})).differences.empty());
 }
 
-TEST_F(DeltaTest, TensorsMayComeGoAndChangeTheirForm) {
+TEST_F(DeltaTest, TensorsMayAppearDisappearAndChangeShape) {
   std::vector<TestTensor> before = {
       make_tensor("gone", DType::kF32, {9}, 1), make_tensor("grown", DType::kBF16, {4, 4}, 2),
       make_tensor("kept", DType::kBF16, {300}, 3), make_tensor("recast", DType::kF32, {8}, 4)};
@@ -125,12 +125,12 @@ TEST_F(DeltaTest, TensorsMayComeGoAndChangeTheirForm) {
   }
 }
 
-TEST_F(DeltaTest, RefusesEveryOtherBaseAndWritesNothing) {
+TEST_F(DeltaTest, RefusesAnyOtherBaseBeforeWriting) {
   make_pair();
   ASSERT_TRUE(diff().ok());
-  // The new state is not the base.
+  // The new state instead of the base.
   EXPECT_FAILS(apply_delta(d, b, c, {}), kBaseMismatch, "tensor \"", "expected", "got");
-  // A single bit in a tensor that the delta does not even touch.
+  // One wrong bit in a tensor that the delta does not change.
   auto tensors = every_dtype();
   auto touched = tensors;
   for (size_t i = 0; i + 1 < touched.size(); ++i) touched[i] = tensors[i];
@@ -141,7 +141,7 @@ TEST_F(DeltaTest, RefusesEveryOtherBaseAndWritesNothing) {
   write_checkpoint(at("other.safetensors"), tensors);
   EXPECT_FAILS(apply_delta(d, at("other.safetensors"), c, {}), kBaseMismatch, "another one differs",
                "expected", "got");
-  // A tensor is missing; another dtype.
+  // A missing tensor; another dtype.
   tensors = every_dtype();
   tensors.pop_back();
   write_checkpoint(at("other.safetensors"), tensors);
@@ -155,7 +155,7 @@ TEST_F(DeltaTest, RefusesEveryOtherBaseAndWritesNothing) {
   EXPECT_EQ(folder.num_files(), 4);  // a, b, d, other: no temporary file is left
 }
 
-TEST_F(DeltaTest, EveryTruncationAndEveryBitFlipIsFound) {
+TEST_F(DeltaTest, DetectsEveryTruncationAndBitFlip) {
   std::vector<TestTensor> tensors = {make_tensor("w", DType::kBF16, {40, 20}, 1),
                                      make_tensor("n", DType::kF32, {5}, 2)};
   write_checkpoint(a, tensors);
@@ -178,14 +178,14 @@ TEST_F(DeltaTest, EveryTruncationAndEveryBitFlipIsFound) {
     const auto result = open_delta(path);
     ASSERT_FALSE(result.ok()) << "bit " << bit;
     const Code code = result.status().code();
-    // A flip in a name or a version may look like another format; it is never taken for good.
+    // A flip in a name or a version may give another error code, but is never accepted.
     ASSERT_TRUE(code == Code::kCorruption || code == Code::kUnsupported ||
                 code == Code::kInvalidArgument)
         << "bit " << bit << ": " << result.status().to_string();
   }
 }
 
-TEST_F(DeltaTest, PartsOfAFolderAreHeldAgainstTheirIndex) {
+TEST_F(DeltaTest, ChecksPartsAgainstTheirIndex) {
   make_pair(0.2);
   ASSERT_TRUE(diff({.part_bytes = 20000}, "delta").ok());
   const auto part = at("delta") / "part-00001.safetensors",
@@ -217,7 +217,7 @@ TEST_F(DeltaTest, PartsOfAFolderAreHeldAgainstTheirIndex) {
   EXPECT_FAILS(open(), kCorruption, "part name");
 }
 
-TEST_F(DeltaTest, BoxesOfRanksMakeOneTensor) {
+TEST_F(DeltaTest, BoxesOfSeveralRanksFormOneTensor) {
   TestTensor before = make_tensor("w", DType::kBF16, {64, 48}, 1), after = before;
   change(&after, 0.1, 2);
   write_checkpoint(a, {before});
@@ -250,7 +250,7 @@ TEST_F(DeltaTest, BoxesOfRanksMakeOneTensor) {
                "leaves dimension 1");
 }
 
-TEST_F(DeltaTest, NamesThatLookLikeOursAreCopiedToo) {
+TEST_F(DeltaTest, CopiesTensorsWithReservedLookingNames) {
   std::vector<TestTensor> tensors = {
       make_tensor("#1#odd", DType::kBF16, {50}, 1),
       make_tensor("a name with spaces = and \"quotes\"", DType::kBF16, {50}, 2)};
@@ -261,7 +261,7 @@ TEST_F(DeltaTest, NamesThatLookLikeOursAreCopiedToo) {
   expect_applies();
 }
 
-TEST_F(DeltaTest, VerifyNamesTheFirstDifference) {
+TEST_F(DeltaTest, VerifyReportsTheFirstDifference) {
   std::vector<TestTensor> tensors = {make_tensor("w", DType::kBF16, {10, 20}, 1),
                                      make_tensor("v", DType::kF32, {4}, 2)};
   write_checkpoint(a, tensors);
@@ -276,7 +276,7 @@ TEST_F(DeltaTest, VerifyNamesTheFirstDifference) {
   EXPECT_EQ(report.differences[0].first->new_bits, "0x8000");
 }
 
-TEST_F(DeltaTest, VerifyCountsTensorsOfBothAndElementsAsDiffDoes) {
+TEST_F(DeltaTest, VerifyCountsLikeDiff) {
   std::vector<TestTensor> left = {make_tensor("complex", DType::kC64, {5, 7}, 1),
                                   make_tensor("left", DType::kU8, {3}, 2)};
   std::vector<TestTensor> right = {left[0], make_tensor("right", DType::kU8, {3}, 3)};
@@ -296,7 +296,7 @@ TEST_F(DeltaTest, VerifyCountsTensorsOfBothAndElementsAsDiffDoes) {
   EXPECT_EQ(complex.num_elements, changes.num_elements);
 }
 
-TEST_F(DeltaTest, MetadataThatDiffersIsNamedAndStaysBehind) {
+TEST_F(DeltaTest, MetadataChangesAreReportedNotApplied) {
   const std::vector<TestTensor> tensors = {make_tensor("w", DType::kBF16, {9}, 1)};
   write_checkpoint(a, tensors, {{"format", "pt"}, {"step", "1"}, {"x", ""}});
   write_checkpoint(b, tensors, {{"step", "2"}, {"format", "pt"}, {"y", ""}});
@@ -308,7 +308,7 @@ TEST_F(DeltaTest, MetadataThatDiffersIsNamedAndStaysBehind) {
   EXPECT_TRUE(diff()->metadata_changed.empty());  // the order is not a difference
 }
 
-TEST_F(DeltaTest, APartAloneIsNotTheDelta) {
+TEST_F(DeltaTest, RejectsSinglePartsAndIndexes) {
   make_pair(0.2);
   ASSERT_TRUE(diff({.part_bytes = 20000}, "delta").ok());
   const auto apply = [&](const fs::path& delta) { return apply_delta(delta, a, c, {}).status(); };
@@ -327,7 +327,7 @@ TEST_F(DeltaTest, APartAloneIsNotTheDelta) {
   EXPECT_FALSE(fs::exists(c));
 }
 
-TEST_F(DeltaTest, NamesWhatIsNotACheckpoint) {
+TEST_F(DeltaTest, RejectsDeltasAsCheckpoints) {
   make_pair();
   ASSERT_TRUE(diff().ok());
   write_sharded(at("folder"), every_dtype(), 2);
@@ -356,7 +356,7 @@ TEST_F(DeltaTest, SignedZerosAndNaNsAreOrdinaryValues) {
   }
 }
 
-TEST_F(DeltaTest, CancelledWorkLeavesNothing) {
+TEST_F(DeltaTest, CancellationLeavesNoFiles) {
   make_pair();
   DiffOptions options;
   options.progress = [](uint64_t, uint64_t) { return false; };
@@ -368,9 +368,9 @@ TEST_F(DeltaTest, CancelledWorkLeavesNothing) {
   EXPECT_EQ(folder.num_files(), 3);
 }
 
-// Every time anyone asks whether to go on is a time to say no: the output is not there, nothing
-// else is either. Once it is there nobody asks.
-TEST_F(DeltaTest, WorkCanBeCancelledUntilItsResultIsInPlace) {
+// Cancels at every call of the progress callback: neither output nor temporary files exist. After
+// the output is in place the callback is not called again.
+TEST_F(DeltaTest, CanBeCancelledUntilTheResultIsInPlace) {
   auto tensors = every_dtype();
   write_sharded(at("old"), tensors, 3);
   for (size_t i = 0; i < tensors.size(); ++i) change(&tensors[i], 0.2, i);
@@ -414,7 +414,7 @@ TEST_F(DeltaTest, WorkCanBeCancelledUntilItsResultIsInPlace) {
   });
 }
 
-// In a child whose files may not grow past `limit` bytes: a disk that fills up.
+// Runs `work` in a child whose files may not exceed `limit` bytes: a disk that fills up.
 int exit_status_with_file_limit(rlim_t limit, const std::function<Status()>& work) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -428,13 +428,13 @@ int exit_status_with_file_limit(rlim_t limit, const std::function<Status()>& wor
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST_F(DeltaTest, AFullDiskIsAnErrorThatLeavesNothing) {
+TEST_F(DeltaTest, FullDiskFailsAndLeavesNoFiles) {
   make_pair(0.3);
   EXPECT_EQ(exit_status_with_file_limit(5000, [&] { return diff().status(); }), int(Code::kIo));
   EXPECT_EQ(exit_status_with_file_limit(5000,
                                         [&] {
                                           const Status status = diff({}, "delta").status();
-                                          // The name that was given, not a temporary one.
+                                          // The message has the given name, not a temporary one.
                                           const std::string own = at("delta").string() + "/part-";
                                           return status.message().starts_with(own)
                                                      ? status
@@ -448,7 +448,7 @@ TEST_F(DeltaTest, AFullDiskIsAnErrorThatLeavesNothing) {
   EXPECT_EQ(folder.num_files(), 3);
 }
 
-TEST_F(DeltaTest, OutputsThatCannotBeAreRefused) {
+TEST_F(DeltaTest, RejectsInvalidOutputsAndOptions) {
   make_pair();
   EXPECT_FAILS(diff({}, "missing/d.safetensors"), kNotFound, "missing");
   fs::create_directory(at("taken"));

@@ -1,5 +1,5 @@
-// What a result may not be written to, found before any work, and nothing lost. Inputs that another
-// process writes to, or cuts short, meanwhile: an error that names the file, and no output.
+// Invalid outputs are rejected before any work, without losing data. Inputs that another process
+// modifies or truncates give an error that names the file, and no output.
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -39,7 +39,7 @@ class OutputTest : public ::testing::Test {
   }
 };
 
-TEST_F(OutputTest, AnInputIsNeverTheOutputOfDiff) {
+TEST_F(OutputTest, DiffRejectsAnInputAsOutput) {
   const std::string old_a = read_file(a), old_b = read_file(b);
   fs::create_hard_link(a, at("hard.safetensors"));
   fs::create_symlink("b.safetensors", at("soft.safetensors"));
@@ -51,7 +51,7 @@ TEST_F(OutputTest, AnInputIsNeverTheOutputOfDiff) {
   EXPECT_EQ(read_file(b), old_b);
 }
 
-TEST_F(OutputTest, NothingIsPutIntoAnInputFolder) {
+TEST_F(OutputTest, DiffRejectsOutputsInsideInputFolders) {
   fs::create_directory(at("new/inner"));
   fs::create_directory_symlink(at("old"), at("link"));
   fs::rename(at("new/a-00001.safetensors"), at("blob.safetensors"));  // as caches keep them
@@ -65,7 +65,7 @@ TEST_F(OutputTest, NothingIsPutIntoAnInputFolder) {
   EXPECT_TRUE(diff_folders(at("beside.safetensors")).ok());
 }
 
-TEST_F(OutputTest, ApplyLeavesItsDeltaAlone) {
+TEST_F(OutputTest, ApplyRejectsItsDeltaAsOutput) {
   ASSERT_TRUE(diff_files(d).ok());
   ASSERT_TRUE(diff_folders(at("parts")).ok());
   const std::string delta = read_file(d);
@@ -79,7 +79,7 @@ TEST_F(OutputTest, ApplyLeavesItsDeltaAlone) {
                "which is an input");
 }
 
-TEST_F(OutputTest, AFileMayBePatchedInPlace) {
+TEST_F(OutputTest, ApplyPatchesAFileInPlace) {
   ASSERT_TRUE(diff_files(d).ok());
   fs::permissions(a, fs::perms(0640));
   ASSERT_TRUE(apply(d, a, a).ok());
@@ -87,7 +87,7 @@ TEST_F(OutputTest, AFileMayBePatchedInPlace) {
   EXPECT_EQ(fs::status(a).permissions(), fs::perms(0640));
 }
 
-TEST_F(OutputTest, PermissionBitsOfAFolderAreKept) {
+TEST_F(OutputTest, KeepsPermissionsOfAFolder) {
   ASSERT_TRUE(diff_folders(d).ok());
   fs::permissions(at("old"), fs::perms(0750));
   fs::permissions(at("old/a-00001.safetensors"), fs::perms(0444));
@@ -101,7 +101,7 @@ TEST_F(OutputTest, PermissionBitsOfAFolderAreKept) {
   EXPECT_EQ(bits("out/config.json"), fs::perms(0640));
 }
 
-TEST_F(OutputTest, OnlyFilesAreReplacedByFiles) {
+TEST_F(OutputTest, ReplacesRegularFilesOnly) {
   ASSERT_EQ(::mkfifo(at("pipe.safetensors").c_str(), 0600), 0);
   const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};
@@ -124,7 +124,7 @@ TEST_F(OutputTest, OnlyFilesAreReplacedByFiles) {
   EXPECT_TRUE(fs::is_fifo(at("pipe.safetensors")));
 }
 
-TEST_F(OutputTest, TheBaseDecidesWhetherApplyWritesAFileOrAFolder) {
+TEST_F(OutputTest, ApplyWritesAFileOrAFolderLikeTheBase) {
   ASSERT_TRUE(diff_files(d).ok());
   fs::create_directory(at("empty"));
   EXPECT_FAILS(apply(d, a, at("empty")), kInvalidArgument, "is a folder", "the result is a file");
@@ -138,7 +138,7 @@ TEST_F(OutputTest, TheBaseDecidesWhetherApplyWritesAFileOrAFolder) {
   EXPECT_EQ(read_file(at("file")), "x");
 }
 
-TEST_F(OutputTest, LinksAreFollowedAndStay) {
+TEST_F(OutputTest, FollowsAndKeepsSymbolicLinks) {
   folder.put("target.safetensors", "old");
   fs::create_directory(at("elsewhere"));
   fs::create_symlink("target.safetensors", at("link.safetensors"));
@@ -159,7 +159,7 @@ TEST_F(OutputTest, LinksAreFollowedAndStay) {
       is_failure(diff_files(at("loop.safetensors")), Code::kInvalidArgument, "leads nowhere"));
 }
 
-TEST_F(OutputTest, FilesOfAKilledRunAreRemoved) {
+TEST_F(OutputTest, RemovesTemporaryFilesOfAKilledRun) {
   const std::string delta = d.string();
   ASSERT_TRUE(diff_files(delta).ok());
   const size_t before = folder.num_files();
@@ -167,7 +167,7 @@ TEST_F(OutputTest, FilesOfAKilledRunAreRemoved) {
   if (child == 0) {
     DiffOptions options;
     options.progress = [&](uint64_t done, uint64_t total) {
-      // While the delta is written, not before.
+      // Kills while the delta is being written, not before.
       if (done == total && folder.num_files() > before) ::raise(SIGKILL);
       return true;
     };
@@ -200,7 +200,7 @@ class ChangingInputsTest : public ::testing::TestWithParam<Meddling> {
     tensors.push_back(make_tensor("new", DType::kBF16, {64, 64}, 4));
     write_checkpoint(after, tensors);
   }
-  // In the first wave's progress: everything is open, and not everything is done.
+  // Modifies a file at the first progress call: all files are open, and work remains.
   Progress meddle(const fs::path& path) {
     return [path, done = false](uint64_t, uint64_t) mutable {
       if (std::exchange(done, true) || GetParam() == Meddling::kNone) return true;
@@ -221,7 +221,7 @@ class ChangingInputsTest : public ::testing::TestWithParam<Meddling> {
   }
 };
 
-TEST_P(ChangingInputsTest, Diff) {
+TEST_P(ChangingInputsTest, DiffDetectsThem) {
   for (const fs::path& path : {before, after}) {
     SetUp();
     EXPECT_TRUE(refused(
@@ -231,7 +231,7 @@ TEST_P(ChangingInputsTest, Diff) {
   }
 }
 
-TEST_P(ChangingInputsTest, Apply) {
+TEST_P(ChangingInputsTest, ApplyDetectsThem) {
   for (const fs::path& path : {before, delta}) {
     SetUp();
     ASSERT_TRUE(diff_checkpoints(before, after, delta, {}).ok());
@@ -241,7 +241,7 @@ TEST_P(ChangingInputsTest, Apply) {
   }
 }
 
-TEST_P(ChangingInputsTest, Verify) {
+TEST_P(ChangingInputsTest, VerifyDetectsThem) {
   for (const fs::path& path : {before, after}) {
     SetUp();
     EXPECT_TRUE(refused(

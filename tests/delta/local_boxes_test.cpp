@@ -1,4 +1,4 @@
-// Every sharding of a publisher with every sharding of a receiver gives the same bits.
+// Every sharding of a publisher combined with every sharding of a receiver gives the same bits.
 #include "delta/local_boxes.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ struct Tensor {
   }
 };
 
-// Cuts one dimension into `parts`, as evenly as it goes.
+// Cuts one dimension into `parts`, as evenly as possible.
 Boxes slices(const Shape& shape, size_t dimension, uint64_t parts) {
   Boxes boxes;
   for (uint64_t i = 0; i < parts; ++i) {
@@ -100,7 +100,7 @@ std::vector<EncodedItem> publish(const Tensor& tensor, const Boxes& boxes, const
   return out;
 }
 
-// A box in a buffer of its own whose rows lie further apart than they are long.
+// A box in its own buffer, with a row stride larger than the row.
 struct Shard {
   std::vector<uint8_t> buffer;
   LocalBox held;
@@ -183,7 +183,7 @@ TEST(LocalBoxes, EveryShardingOntoEverySharding) {
   try_all(Tensor(DType::kF32, {1000}, 0.05), "auto");
 }
 
-TEST(LocalBoxes, RowsThatBeginInsideAByteAreNotCut) {
+TEST(LocalBoxes, RejectsBoxesThatCutBytes) {
   const Tensor tensor(DType::kF4, {4, 5}, 0.5);
   const EncodedItem item = publish(tensor, {Box{}}, "gaps")[0];
   std::vector<uint8_t> memory = tensor.before;
@@ -196,7 +196,7 @@ TEST(LocalBoxes, RowsThatBeginInsideAByteAreNotCut) {
   EXPECT_EQ(regions_of(item.entry, std::span(&half, 1)).status().code(), Code::kInvalidArgument);
 }
 
-TEST(LocalBoxes, SmallMatricesInOrderAreOneRegion) {
+TEST(LocalBoxes, ContiguousSmallMatricesAreOneRegion) {
   DeltaEntry entry;
   entry.dtype = DType::kBF16;
   entry.shape = {64, 256, 3, 3};
@@ -206,7 +206,7 @@ TEST(LocalBoxes, SmallMatricesInOrderAreOneRegion) {
             (std::vector<Region>{{0, 0, 64 * 256 * 3, 3, &memory, 6}}));
 }
 
-TEST(LocalBoxes, PartsOfATensorWithTooManyColumnsAreUnsupported) {
+TEST(LocalBoxes, TooManyColumnsAreUnsupported) {
   DeltaEntry entry;
   entry.dtype = DType::kU8;
   entry.shape = {2, uint64_t{1} << 32};
@@ -215,7 +215,7 @@ TEST(LocalBoxes, PartsOfATensorWithTooManyColumnsAreUnsupported) {
   EXPECT_EQ(regions_of(entry, std::span(&part, 1)).status().code(), Code::kUnsupported);
 }
 
-TEST(LocalBoxes, BadBoxesAreRefused) {
+TEST(LocalBoxes, RejectsInvalidBoxes) {
   const Tensor tensor(DType::kBF16, {40, 50}, 0.5);
   const EncodedItem item = publish(tensor, {Box{}}, "gaps")[0];
   std::vector<uint8_t> memory = tensor.before;

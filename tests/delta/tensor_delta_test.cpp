@@ -1,5 +1,5 @@
-// Deltas between states in memory, which are what files would give; digests of what an array will
-// be; parts as a chain has them: no index, no target; the manifest names both.
+// Deltas between states in memory equal those between files; digests of patched arrays; parts as
+// in a chain: no index and no target, since the manifest has both.
 #include "checkpoints.h"
 #include "codec/codec.h"
 #include "codec/gaps.h"
@@ -56,7 +56,7 @@ Digest state_of(const State& state) {
   return state_digest(std::move(states));
 }
 
-TEST(TensorDelta, LeadsFromOldToNew) {
+TEST(TensorDelta, AppliesOldToNew) {
   const State before = model(1), after = stepped(before);
   for (const unsigned threads : {1u, 3u}) {
     const TensorDelta delta = diffed(before, after, {.threads = threads});
@@ -74,7 +74,7 @@ TEST(TensorDelta, LeadsFromOldToNew) {
   }
 }
 
-TEST(TensorDelta, IsTheFileThatCheckpointsGive) {
+TEST(TensorDelta, EqualsTheDeltaOfTheFiles) {
   const TempFolder folder;
   const State before = model(1), after = stepped(before);
   write_checkpoint(folder.path() / "old.safetensors", before);
@@ -85,7 +85,7 @@ TEST(TensorDelta, IsTheFileThatCheckpointsGive) {
   EXPECT_EQ(read_file(folder.path() / "a.safetensors"), read_file(folder.path() / "b.safetensors"));
 }
 
-TEST(TensorDelta, ComesBackFromDisk) {
+TEST(TensorDelta, RoundTripsThroughFiles) {
   const TempFolder folder;
   const State before = model(1), after = stepped(before);
   ASSERT_TRUE(diffed(before, after).save(folder.path() / "parts", {.part_bytes = 500}).ok());
@@ -121,7 +121,7 @@ TEST(TensorDelta, AppliesBoxes) {
   EXPECT_EQ(state, after);
 }
 
-TEST(TensorDelta, RefusesAnotherBaseAndWritesNothing) {
+TEST(TensorDelta, RefusesAnotherBaseBeforeWriting) {
   const State before = model(1), after = stepped(before);
   const TensorDelta delta = diffed(before, after);
   for (const size_t touched : {0, 1, 3}) {  // patched as pairs, as a whole, and left alone
@@ -136,7 +136,7 @@ TEST(TensorDelta, RefusesAnotherBaseAndWritesNothing) {
   EXPECT_FAILS(delta.apply(host(&fewer), {}), kBaseMismatch);
 }
 
-TEST(TensorDelta, WritesNothingWhenItIsCancelled) {
+TEST(TensorDelta, WritesNothingWhenCancelled) {
   const State before = model(1), after = stepped(before);
   const TensorDelta delta = diffed(before, after);
   for (const int stop : {1, 2}) {  // while the base is checked, while changes are decoded
@@ -165,7 +165,7 @@ TEST(TensorDelta, ListsAddedAndRemovedTensorsWithoutCreatingThem) {
   }
 }
 
-TEST(TensorDelta, RefusesInvalidStates) {
+TEST(TensorDelta, RejectsInvalidStates) {
   State twice = model(1);
   twice.push_back(twice[0]);
   EXPECT_FAILS(TensorDelta::diff(views(twice), {}, {}), kInvalidArgument,
@@ -176,7 +176,7 @@ TEST(TensorDelta, RefusesInvalidStates) {
                "tensor \"a\": expected 4000 bytes, got 3999");
 }
 
-TEST(PatchedDigestTest, IsTheDigestOfThePatchedArray) {
+TEST(PatchedDigestTest, EqualsTheDigestOfThePatchedArray) {
   for (const uint64_t elements : {1U, 7U, 32767U, 32768U, 32769U, 100000U}) {
     for (const double density : {0.0001, 0.01, 0.9}) {
       TestTensor tensor = make_tensor("t", DType::kBF16, {elements}, elements);
@@ -190,7 +190,7 @@ TEST(PatchedDigestTest, IsTheDigestOfThePatchedArray) {
       EXPECT_EQ(digests_around(2, before, {changes->positions, changes->values}, nullptr).after,
                 digest_of(DigestKind::kSum128, tensor.bytes))
           << elements << " " << density;
-      // The same changes as a payload of their own.
+      // The same changes in a payload of their own.
       std::vector<uint8_t> patched = before;
       const std::vector<uint8_t> payload = gaps_payload(2, changes->positions, changes->values);
       ASSERT_TRUE(find_codec("gaps")->apply(layout, payload, patched, nullptr).ok());
@@ -199,7 +199,7 @@ TEST(PatchedDigestTest, IsTheDigestOfThePatchedArray) {
   }
 }
 
-TEST(PatchedDigestTest, GapsAreAsWideAsTheyMustBe) {
+TEST(PatchedDigestTest, ChoosesTheGapWidth) {
   for (const uint64_t gap : {uint64_t{0xffff}, uint64_t{0x10000}}) {
     const std::vector<uint64_t> positions = {3, 4 + gap};
     const std::vector<uint8_t> values = {1, 2};
@@ -236,7 +236,7 @@ class VersionPartsTest : public ::testing::Test {
   std::vector<TestTensor> before_, after_;
 };
 
-TEST_F(VersionPartsTest, LeaveTheirTargetOpen) {
+TEST_F(VersionPartsTest, HaveNoTarget) {
   write(0, "0.safetensors", state_of(before_));
   write(1, "1.safetensors", state_of(before_));
   const auto delta =
@@ -247,7 +247,7 @@ TEST_F(VersionPartsTest, LeaveTheirTargetOpen) {
   EXPECT_EQ(delta.entries[1].place, "parts/1, tensor \"b\"");
 }
 
-TEST_F(VersionPartsTest, OfTwoBasesDoNotMix) {
+TEST_F(VersionPartsTest, RejectPartsOfDifferentBases) {
   write(0, "0.safetensors", state_of(before_));
   write(1, "1.safetensors", digest_of(DigestKind::kXxh3_128, {}));
   EXPECT_FAILS(
@@ -255,15 +255,15 @@ TEST_F(VersionPartsTest, OfTwoBasesDoNotMix) {
       kCorruption, "parts/1", "another delta");
 }
 
-TEST_F(VersionPartsTest, MayNotCoverATensorTwice) {
+TEST_F(VersionPartsTest, RejectATensorCoveredTwice) {
   write(0, "0.safetensors", state_of(before_));
   EXPECT_FAILS(
       open_delta_parts({{at("0.safetensors"), "parts/0"}, {at("0.safetensors"), "parts/1"}}),
       kCorruption, "covers too");
 }
 
-// One part alone is a delta like any other: what it leads to is proven tensor by tensor.
-TEST_F(VersionPartsTest, OneAloneCanBeApplied) {
+// A single part is a valid delta: its result is verified tensor by tensor.
+TEST_F(VersionPartsTest, OnePartCanBeApplied) {
   after_[1] = before_[1];
   write_checkpoint(at("old.safetensors"), before_);
   write_checkpoint(at("new.safetensors"), after_);
@@ -272,7 +272,7 @@ TEST_F(VersionPartsTest, OneAloneCanBeApplied) {
   EXPECT_EQ(read_file(at("out.safetensors")), read_file(at("new.safetensors")));
 }
 
-TEST_F(VersionPartsTest, NoneAreADeltaWithoutEntries) {
+TEST_F(VersionPartsTest, NoPartsGiveAnEmptyDelta) {
   const auto delta = must(open_delta_parts({}));
   EXPECT_TRUE(delta.entries.empty());
 }

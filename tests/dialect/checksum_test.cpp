@@ -1,4 +1,4 @@
-// Checksums of other projects' tensors.
+// Checksums of tensors in other projects' formats.
 #include "dialect/checksum.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ std::string hex(ChecksumKind kind, std::string_view text) {
   return checksum_of(kind, {reinterpret_cast<const uint8_t*>(text.data()), text.size()}).hex;
 }
 
-TEST(Checksum, KnownValues) {
+TEST(Checksum, MatchesKnownValues) {
   EXPECT_EQ(hex(ChecksumKind::kXxh3_128, ""), "99aa06d3014798d86001c324468d497f");
   EXPECT_EQ(hex(ChecksumKind::kAdler32, "Wikipedia"), "11e60398");
   EXPECT_EQ(hex(ChecksumKind::kAdler32, ""), "00000001");
@@ -23,7 +23,7 @@ TEST(Checksum, KnownValues) {
   }
 }
 
-TEST(Checksum, InOneGoOrInPieces) {
+TEST(Checksum, IsTheSameInOnePassOrInPieces) {
   std::vector<uint8_t> bytes(100000);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = uint8_t(i * i >> 3);
   for (const ChecksumKind kind :
@@ -40,7 +40,7 @@ TEST(Checksum, InOneGoOrInPieces) {
   }
 }
 
-TEST(Checksum, HexIsChecked) {
+TEST(Checksum, RejectsInvalidHex) {
   EXPECT_TRUE(parse_checksum(ChecksumKind::kAdler32, "11e60398").ok());
   EXPECT_EQ(parse_checksum(ChecksumKind::kAdler32, "11e6").status().code(), Code::kCorruption);
   EXPECT_EQ(parse_checksum(ChecksumKind::kAdler32, "11E60398").status().code(), Code::kCorruption);

@@ -1,4 +1,4 @@
-// Files in slime's format that are damaged, hostile, or such as its own code fails with: each gives
+// Files in slime's format that are damaged, hostile, or make slime's own code fail: the result is
 // an error that names the place, or the right tensors.
 
 #include "base/json.h"
@@ -14,7 +14,7 @@ constexpr const char* kFile = "model-00000-of-00001.safetensors";
 
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-// Files of a version, made by hand.
+// Files of a version, built by hand.
 class HandMade {
  public:
   nlohmann::ordered_json metadata = {{"version", "000001"},
@@ -32,7 +32,7 @@ class HandMade {
     part.data += payload;
     weight_map[tensor] = file;
   }
-  // The change of one tensor, as the writer has it.
+  // Adds the change of one tensor as the writer encodes it.
   void add(const std::string& file, const TestTensor& before, const TestTensor& after) {
     const auto made = write_xor_frame(before.bytes, after.bytes, ChecksumKind::kXxh3_128, nullptr);
     add(file, after.name, text_of(made->frame), made->checksum.hex);
@@ -61,7 +61,7 @@ class HandMade {
 
 class SlimeHostile : public ::testing::Test {
  protected:
-  // Opens and applies; tensors of a failed apply are undefined, as callers patch copies.
+  // Opens and applies; after a failure the tensors are undefined, as callers patch copies.
   Status take(Store& store) { return read_version(dialect_, store, 1, &held_); }
   Status take(const HandMade& made) { return take(*made.put()); }
   HandMade good() const {
@@ -69,7 +69,7 @@ class SlimeHostile : public ::testing::Test {
     for (size_t i = 0; i < before_.size(); ++i) made.add(kFile, before_[i], after_[i]);
     return made;
   }
-  // One tensor `a` with this payload and the right digest.
+  // Takes one tensor `a` with this payload and the right digest.
   Status take_payload(const std::string& payload, const char* encoding = "xor") {
     HandMade made;
     made.metadata["delta_encoding"] = encoding;
@@ -84,12 +84,12 @@ class SlimeHostile : public ::testing::Test {
   std::vector<TestTensor> held_ = before_;
 };
 
-TEST_F(SlimeHostile, TheSampleIsGood) {
+TEST_F(SlimeHostile, AcceptsTheUndamagedSample) {
   must(take(good()));
   EXPECT_EQ(held_, after_);
 }
 
-TEST_F(SlimeHostile, ThreeRanks) {
+TEST_F(SlimeHostile, ReadsFilesOfThreeRanks) {
   const auto before = one_of_each_dtype(), after = changed(before, 0.1);
   HandMade made;
   for (size_t i = 0; i < before.size(); ++i) {
@@ -100,7 +100,7 @@ TEST_F(SlimeHostile, ThreeRanks) {
   EXPECT_EQ(held_, after);
 }
 
-TEST_F(SlimeHostile, IndexAndFilesDisagree) {
+TEST_F(SlimeHostile, RejectsIndexesThatContradictTheFiles) {
   struct Case {
     std::function<void(HandMade*)> spoil;
     std::vector<std::string> phrases;
@@ -122,7 +122,7 @@ TEST_F(SlimeHostile, IndexAndFilesDisagree) {
          made->weight_map.erase("c");
        },
        {"zzz.safetensors", "\"c\"", "not in the index"}},
-      // Without any word of a delta it would be a full checkpoint, whose tensors are not these.
+      // Without delta metadata it would be a full checkpoint, but its tensors are payloads.
       {[](HandMade* made) { made->metadata = nlohmann::ordered_json::object(); },
        {"\"a\"", "as in a delta"}},
       {[](HandMade* made) { made->add(kFile, "c", "payload", ""); }, {kFile, "\"c\"", "no digest"}},
@@ -135,7 +135,7 @@ TEST_F(SlimeHostile, IndexAndFilesDisagree) {
   }
 }
 
-TEST_F(SlimeHostile, FilesOutsideTheFolder) {
+TEST_F(SlimeHostile, RejectsFilesOutsideTheFolder) {
   for (const char* file : {"../model.safetensors", "/etc/model.safetensors", "a\\b.safetensors",
                            "..", "sub/model.safetensors", ""}) {
     HandMade made = good();
@@ -144,7 +144,7 @@ TEST_F(SlimeHostile, FilesOutsideTheFolder) {
   }
 }
 
-TEST_F(SlimeHostile, NoIndexIsNoVersion) {
+TEST_F(SlimeHostile, VersionWithoutIndexDoesNotExist) {
   const auto store = good().put();
   ASSERT_TRUE(store->remove(std::string(kFolder) + "model.safetensors.index.json").ok());
   EXPECT_TRUE(dialect_.versions(*store)->empty());
@@ -152,7 +152,7 @@ TEST_F(SlimeHostile, NoIndexIsNoVersion) {
   EXPECT_FAILS(take(*store), kNotFound, "weight_v000001", "no model.safetensors.index.json");
 }
 
-TEST_F(SlimeHostile, NamesThatAreNoVersions) {
+TEST_F(SlimeHostile, IgnoresFoldersThatAreNotVersions) {
   MemoryStore store;
   for (const char* folder :
        {"weight_v1", "weight_v0000001", "weight_v00001x", "weight_v", "x/weight_v000001"}) {
@@ -167,7 +167,7 @@ TEST_F(SlimeHostile, NamesThatAreNoVersions) {
   EXPECT_EQ(*dialect_.versions(store), (std::vector<uint64_t>{2, 1000000}));
 }
 
-TEST_F(SlimeHostile, WordsOfTheIndex) {
+TEST_F(SlimeHostile, RejectsInvalidIndexMetadata) {
   struct Case {
     const char* key;
     nlohmann::ordered_json value;
@@ -201,17 +201,17 @@ TEST_F(SlimeHostile, WordsOfTheIndex) {
   }
 }
 
-TEST_F(SlimeHostile, AnotherBase) {
+TEST_F(SlimeHostile, RejectsAWrongBase) {
   held_[1].bytes[3] ^= 1;
   EXPECT_FAILS(take(good()), kCorruption, kFile, "\"b\"", "xxh3-128 expected", "version 0");
 }
 
-TEST_F(SlimeHostile, AppliedTwice) {
+TEST_F(SlimeHostile, RejectsASecondApply) {
   ASSERT_TRUE(take(good()).ok());
   EXPECT_FAILS(take(good()), kCorruption, "\"a\"", "xxh3-128 expected");
 }
 
-TEST_F(SlimeHostile, TheCheckpointHasAnotherForm) {
+TEST_F(SlimeHostile, RejectsAnotherDtypeOrShape) {
   held_[0] = make_tensor("a", DType::kBF16, {31}, 1);
   EXPECT_FAILS(take(good()), kCorruption, "\"a\"", "zstd content size", "62", "60");
   const auto store = std::make_shared<MemoryStore>();
@@ -229,7 +229,7 @@ std::string rle_block(size_t size, bool last) {
   return {char(header), char(header >> 8), char(header >> 16), '\0'};
 }
 
-// A frame that does not state its content's size, with a window of 2^(10 + log).
+// A frame without a content size, with a window of 2^(10 + log).
 std::string unsized_frame(unsigned log, const std::string& blocks) {
   return std::string("\x28\xb5\x2f\xfd\x00", 5) + char(log << 3) + blocks;
 }
@@ -244,7 +244,7 @@ std::string list_frame(uint32_t count, const std::vector<uint32_t>& positions,
   return text_of(frame);
 }
 
-TEST_F(SlimeHostile, FramesWithoutAContentSizeAreTakenForXor) {
+TEST_F(SlimeHostile, FramesWithoutContentSizeWorkForXorOnly) {
   std::string change(60, '\0');
   for (size_t i = 0; i < 60; ++i) change[i] = char(before_[0].bytes[i] ^ after_[0].bytes[i]);
   const uint32_t raw = 60 << 3 | 1;
@@ -255,7 +255,7 @@ TEST_F(SlimeHostile, FramesWithoutAContentSizeAreTakenForXor) {
                "zstd content size", "none");
 }
 
-TEST_F(SlimeHostile, ZipBombs) {
+TEST_F(SlimeHostile, RejectsZipBombs) {
   std::string gigabytes;
   for (int i = 0; i < 8192; ++i) gigabytes += rle_block(131072, false);
   gigabytes += rle_block(1, true);
@@ -270,7 +270,7 @@ TEST_F(SlimeHostile, ZipBombs) {
                "2147483648");
 }
 
-TEST_F(SlimeHostile, FramesOfAnotherSize) {
+TEST_F(SlimeHostile, RejectsFramesOfAnotherSize) {
   EXPECT_FAILS(take_payload(unsized_frame(7, rle_block(59, true))), kCorruption,
                "zstd content size", "60", "59");
   EXPECT_FAILS(take_payload(unsized_frame(7, rle_block(61, true))), kCorruption, "more");
@@ -284,7 +284,7 @@ TEST_F(SlimeHostile, FramesOfAnotherSize) {
                "magic number");
 }
 
-TEST_F(SlimeHostile, ListsOfOverwrite) {
+TEST_F(SlimeHostile, RejectsInvalidOverwriteLists) {
   const auto take_list = [&](uint32_t count, const std::vector<uint32_t>& positions,
                              const std::string& values) {
     return take_payload(list_frame(count, positions, values), "overwrite");
@@ -309,7 +309,7 @@ class SlimeDamage : public SlimeHostile, public ::testing::WithParamInterface<co
                               {.encoding = GetParam(), .checksum = ""})
                     .ok());
   }
-  // A named error, or what it should be.
+  // The result is an error that names the version, or the right tensors.
   void expect_harmless(const std::string& name, const std::string& damaged) {
     ASSERT_TRUE(store_->put(name, MemoryBody(damaged)).ok());
     held_ = before_;
@@ -327,7 +327,7 @@ class SlimeDamage : public SlimeHostile, public ::testing::WithParamInterface<co
   std::shared_ptr<MemoryStore> store_ = std::make_shared<MemoryStore>();
 };
 
-TEST_P(SlimeDamage, EveryTruncation) {
+TEST_P(SlimeDamage, RejectsEveryTruncation) {
   for (const std::string& name : names()) {
     const std::string whole = *store_->get(name, 1 << 20);
     for (size_t size = 0; size < whole.size(); ++size) {
@@ -339,7 +339,7 @@ TEST_P(SlimeDamage, EveryTruncation) {
   }
 }
 
-TEST_P(SlimeDamage, EveryBit) {
+TEST_P(SlimeDamage, EveryFlippedBitIsDetectedOrHarmless) {
   for (const std::string& name : names()) {
     const std::string whole = *store_->get(name, 1 << 20);
     for (size_t bit = 0; bit < whole.size() * 8; ++bit) {

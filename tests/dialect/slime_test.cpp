@@ -1,4 +1,4 @@
-// What the writer of slime's files makes, its reader reads.
+// The reader reads what the writer of slime's format writes.
 #include "base/json.h"
 
 #include "deltawire/digest.h"
@@ -43,7 +43,7 @@ TEST_P(SlimeRoundTrip, EveryDtypeAndDensity) {
   EXPECT_EQ(*dialect_.versions(*store_), (std::vector<uint64_t>{1, 2, 3, 4, 5}));
 }
 
-TEST_P(SlimeRoundTrip, PartsAreCutBySize) {
+TEST_P(SlimeRoundTrip, SplitsPartsBySize) {
   const std::vector<TestTensor> before = one_of_each_dtype(), after = changed(before, 0.05);
   options_.buffer_bytes = 300'000;
   ASSERT_TRUE(write_foreign(dialect_, store_, 3, before, after, options_, full_).ok());
@@ -55,7 +55,7 @@ TEST_P(SlimeRoundTrip, PartsAreCutBySize) {
   EXPECT_EQ(held, after);
 }
 
-TEST_P(SlimeRoundTrip, ThreadsMakeNoDifference) {
+TEST_P(SlimeRoundTrip, BytesDoNotDependOnThreads) {
   const std::vector<TestTensor> before = one_of_each_dtype(), after = changed(before, 0.02);
   ThreadPool pool(3);
   const auto other = std::make_shared<MemoryStore>();
@@ -65,7 +65,7 @@ TEST_P(SlimeRoundTrip, ThreadsMakeNoDifference) {
   EXPECT_EQ(*store_->get(part, 1 << 30), *other->get(part, 1 << 30));
 }
 
-TEST_P(SlimeRoundTrip, NoChangeIsAnIndexWithoutParts) {
+TEST_P(SlimeRoundTrip, NoChangesGiveAnIndexWithoutParts) {
   ASSERT_TRUE(write_foreign(dialect_, store_, 2, {}, {}, options_, full_).ok());
   const auto opened = must(dialect_.open(*store_, 2));
   EXPECT_TRUE(opened->info().tensors.empty());
@@ -102,7 +102,7 @@ TEST(SlimeFull, IsAnOrdinaryCheckpoint) {
   }
 }
 
-// ---- Files that slime's own code made: read exactly, and written again as it wrote them.
+// ---- Files written by slime's own code: read exactly, and written again identically.
 
 constexpr const char* kPart = "weight_v000001/model-00000-of-00001.safetensors";
 constexpr const char* kIndex = "weight_v000001/model.safetensors.index.json";
@@ -149,7 +149,7 @@ TEST_P(SlimeFixtures, AreRecognised) {
   EXPECT_EQ(*dialect->versions(*store()), std::vector<uint64_t>{1});
 }
 
-TEST_P(SlimeFixtures, SayWhatTheyAre) {
+TEST_P(SlimeFixtures, HaveTheExpectedInfo) {
   const auto version = must(find_dialect("slime")->open(*store(), 1));
   const ForeignInfo& info = version->info();
   EXPECT_EQ(info.version, 1U);
@@ -163,7 +163,7 @@ TEST_P(SlimeFixtures, SayWhatTheyAre) {
   EXPECT_TRUE(std::ranges::is_sorted(info.tensors, {}, &ForeignTensor::name));
 }
 
-TEST_P(SlimeFixtures, GiveTheTensorsThatSlimeHad) {
+TEST_P(SlimeFixtures, GiveTheOriginalTensors) {
   std::vector<TestTensor> held = slime_base();
   must(read_version(*find_dialect("slime"), *store(), 1, &held));
   const auto expected = parse_json(read_file(slime_data() / "expected_v000001.json"));
@@ -174,9 +174,9 @@ TEST_P(SlimeFixtures, GiveTheTensorsThatSlimeHad) {
   }
 }
 
-// The part's metadata comes in any order in theirs, and frames may differ with zstd's version. All
-// else is the same to the byte.
-TEST_P(SlimeFixtures, AreWrittenAgainAsTheyWere) {
+// slime writes the part's metadata in any order, and zstd versions give different frames. The rest
+// is identical to the byte.
+TEST_P(SlimeFixtures, AreWrittenIdentically) {
   const auto index = nlohmann::ordered_json::parse(read_file(folder() / kIndex));
   std::vector<TestTensor> before, after;
   const auto base = slime_base();
@@ -208,8 +208,8 @@ INSTANTIATE_TEST_SUITE_P(Gen3, SlimeFixtures,
                                            SlimeFixture{"gen3_overwrite_xxh3-128", "overwrite"}),
                          [](const auto& info) { return std::string(info.param.encoding); });
 
-// ---- What slime's files cannot say is refused before anything is written; what is cut short is no
-// version.
+// ---- Changes that slime's format cannot express are refused before writing; an incomplete version
+// does not exist.
 
 class SlimeWriterTest : public ::testing::Test {
  protected:
@@ -235,7 +235,7 @@ TEST_F(SlimeWriterTest, RefusesRemovedTensors) {
   EXPECT_TRUE(dialect_.create(store_, draft_, {}).ok());
 }
 
-TEST_F(SlimeWriterTest, RefusesTensorsThatAreNewOrOfAnotherForm) {
+TEST_F(SlimeWriterTest, RefusesNewTensorsAndShapeChanges) {
   draft_.added = {"head"};
   EXPECT_FAILS(create(draft_), kUnsupported, "\"head\"", "dtype or shape", "full");
   EXPECT_TRUE(is_empty());
@@ -257,19 +257,19 @@ TEST_F(SlimeWriterTest, RefusesVersion0) {
   EXPECT_FAILS(create(draft_), kUnsupported, "count from 1", "pull version 0");
 }
 
-TEST_F(SlimeWriterTest, RefusesBasesThatComeLater) {
+TEST_F(SlimeWriterTest, RejectsBasesThatComeLater) {
   draft_.base = 2;
   EXPECT_FAILS(create(draft_), kInvalidArgument, "version 2", "base 2");
 }
 
-TEST_F(SlimeWriterTest, RefusesOptionsThatItDoesNotKnow) {
+TEST_F(SlimeWriterTest, RejectsUnknownOptions) {
   EXPECT_FAILS(create(draft_, {.encoding = "tight", .checksum = ""}), kInvalidArgument,
                "xor or overwrite", "tight");
   EXPECT_FAILS(create(draft_, {.encoding = "", .checksum = "sum128"}), kInvalidArgument,
                "xxh3-128, blake3 or adler32", "sum128");
 }
 
-TEST_F(SlimeWriterTest, RefusesNamesThatNoFileCanHave) {
+TEST_F(SlimeWriterTest, RejectsInvalidTensorNames) {
   draft_.tensors = {{"__metadata__", DType::kU8, {1}}};
   EXPECT_FAILS(create(draft_), kUnsupported, "__metadata__", "rename");
   draft_.tensors = {{"\xff", DType::kU8, {1}}};
@@ -285,7 +285,7 @@ TEST_F(SlimeWriterTest, RefusesExistingVersions) {
   EXPECT_TRUE(read_version(dialect_, *store_, 2, &held).ok());
 }
 
-TEST_F(SlimeWriterTest, TakesTensorsInTheirOrderAndAll) {
+TEST_F(SlimeWriterTest, NeedsAllTensorsInOrder) {
   for (const TestTensor& tensor : after_) draft_.tensors.push_back(spec_of(tensor));
   const auto writer = must(dialect_.create(store_, draft_, {}));
   EXPECT_FAILS(writer->add(draft_.tensors[1], before_[1].bytes, after_[1].bytes, nullptr),
@@ -295,7 +295,7 @@ TEST_F(SlimeWriterTest, TakesTensorsInTheirOrderAndAll) {
   EXPECT_FAILS(writer->finish(), kInvalidArgument, "\"a\"", "not added");
 }
 
-TEST_F(SlimeWriterTest, RemovesWhatItPutWhenItIsGivenUp) {
+TEST_F(SlimeWriterTest, RemovesItsFilesWhenAbandoned) {
   for (const TestTensor& tensor : after_) draft_.tensors.push_back(spec_of(tensor));
   {
     const auto writer = dialect_.create(store_, draft_, {.buffer_bytes = 1});
@@ -306,8 +306,8 @@ TEST_F(SlimeWriterTest, RemovesWhatItPutWhenItIsGivenUp) {
   EXPECT_TRUE(is_empty());
 }
 
-// What a killed writer leaves: parts of another cut, and no index.
-TEST_F(SlimeWriterTest, CleansUpAfterOneThatWasKilled) {
+// A killed writer leaves parts of another split and no index.
+TEST_F(SlimeWriterTest, CleansUpAfterAKilledWriter) {
   ASSERT_TRUE(store_->put("weight_v000002/model-00000-of-00007.safetensors", MemoryBody("x")).ok());
   must(store_->put("weight_v000002/model-00001-of-00007.safetensors.tmp", MemoryBody("x")));
   EXPECT_TRUE(dialect_.versions(*store_)->empty());
@@ -321,8 +321,8 @@ TEST_F(SlimeWriterTest, CleansUpAfterOneThatWasKilled) {
   EXPECT_EQ(held, after_);
 }
 
-// Both export one chain to one place. Neither takes away what the other has written.
-TEST_F(SlimeWriterTest, LeavesATwinThatFinishesFirstAlone) {
+// Two exports of one chain to the same place: neither removes files of the other.
+TEST_F(SlimeWriterTest, KeepsTheVersionOfAConcurrentWriter) {
   ForeignOptions small{.buffer_bytes = 1};
   for (const TestTensor& tensor : after_) draft_.tensors.push_back(spec_of(tensor));
   const auto add_all = [&](ForeignWriter& writer) {

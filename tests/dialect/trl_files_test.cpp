@@ -1,4 +1,4 @@
-// TRL's files: anchors and deltas of v1 and v3, both ways.
+// TRL's files: anchors and deltas of v1 and v3, read and written.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,7 +40,7 @@ class TrlFiles : public ::testing::TestWithParam<std::string> {
   ForeignOptions options_;
 };
 
-TEST_P(TrlFiles, DeltasComeBack) {
+TEST_P(TrlFiles, DeltasRoundTrip) {
   const ForeignModel before = trl_model(), after = trl_changed(before);
   must(write_version(trl_files(), store_, 2, before, after, options_));
   EXPECT_EQ(*recognise_dialect(*store_), &trl_files());
@@ -58,7 +58,7 @@ TEST_P(TrlFiles, DeltasComeBack) {
   EXPECT_EQ(again, after);
 }
 
-TEST_P(TrlFiles, AnchorsComeBack) {
+TEST_P(TrlFiles, AnchorsRoundTrip) {
   const ForeignModel before = trl_model(), after = trl_changed(before);
   must(write_version(trl_files(), store_, 10, before, after, options_, true));
   const auto version = must(trl_files().open(*store_, 10));
@@ -71,7 +71,7 @@ TEST_P(TrlFiles, AnchorsComeBack) {
   EXPECT_EQ(again, after);
 }
 
-TEST_P(TrlFiles, AnchorsInAFolderAreWrittenThere) {
+TEST_P(TrlFiles, WritesAnchorsToFolders) {
   const TempFolder folder;
   const auto store = std::shared_ptr<Store>(*open_store(folder.path().string(), {}));
   const ForeignModel model = trl_model();
@@ -82,7 +82,7 @@ TEST_P(TrlFiles, AnchorsInAFolderAreWrittenThere) {
   EXPECT_TRUE(read_version(trl_files(), *store, 1, &again).ok());
 }
 
-TEST_P(TrlFiles, NothingChangedIsAFileWithoutTensors) {
+TEST_P(TrlFiles, NoChangesGiveAFileWithoutTensors) {
   const ForeignModel model = trl_model();
   ASSERT_TRUE(write_version(trl_files(), store_, 3, model, model, options_).ok());
   EXPECT_TRUE(must(trl_files().open(*store_, 3))->info().tensors.empty());
@@ -121,7 +121,7 @@ class TrlBytes : public ::testing::Test {
   ForeignModel before_, after_;
 };
 
-TEST_F(TrlBytes, V1) {
+TEST_F(TrlBytes, WritesV1) {
   const std::string header =
       R"({"__metadata__":{"format":"sparse_weight_patch","version":"1","sparse":"True",)"
       R"("model_version":"4","num_changed_params":"2","total_changed_elements":"3",)"
@@ -140,7 +140,7 @@ TEST_F(TrlBytes, V1) {
   EXPECT_EQ(file.substr(file.size() - 18), data);
 }
 
-TEST_F(TrlBytes, GapDelta) {
+TEST_F(TrlBytes, WritesGapDelta) {
   const std::string file = written("gap_delta");
   EXPECT_TRUE(contains(file, R"("sparsity":"0.9999995232404394","encoding":"gap_delta"},)"
                              R"("m.v.idx":{"dtype":"U32","shape":[1],"data_offsets":[0,4]},)"
@@ -151,12 +151,12 @@ TEST_F(TrlBytes, GapDelta) {
   EXPECT_FALSE(contains(file, "changed_params\":\"["));
 }
 
-TEST_F(TrlBytes, Raw) {
+TEST_F(TrlBytes, WritesRaw) {
   const std::string file = written("raw");
   EXPECT_TRUE(contains(file, R"("encoding":"raw"},"m.v.idx":{"dtype":"I32")"));
 }
 
-TEST(TrlNumbers, FloatsAreWrittenAsPythonDoes) {
+TEST(TrlNumbers, FormatsFloatsLikePython) {
   EXPECT_EQ(trl::python_float(0.0), "0.0");
   EXPECT_EQ(trl::python_float(1.0), "1.0");
   EXPECT_EQ(trl::python_float(0.0001), "0.0001");
@@ -198,7 +198,7 @@ TEST_F(TrlVersions, AnchorsAreTheFirstAndEveryTenth) {
   EXPECT_FALSE(wants_whole(20, 0));
 }
 
-TEST_F(TrlVersions, ADeltaIsPreferredWhereTheVersionBeforeIsThere) {
+TEST_F(TrlVersions, PrefersADeltaWhenItsBaseExists) {
   ASSERT_TRUE(write(10, true).ok());
   EXPECT_TRUE(opens_whole(10));
   const std::shared_ptr<MemoryStore> other = std::exchange(store_, std::make_shared<MemoryStore>());
@@ -212,7 +212,7 @@ TEST_F(TrlVersions, ADeltaIsPreferredWhereTheVersionBeforeIsThere) {
   EXPECT_EQ(*trl_files().versions(*store_), (std::vector<uint64_t>{9, 10}));
 }
 
-TEST_F(TrlVersions, Conflicts) {
+TEST_F(TrlVersions, RefusesExistingVersions) {
   ASSERT_TRUE(write(1, true).ok());
   EXPECT_FAILS(write(1, false), kConflict, "anchors/step_000001", "is there");
   ASSERT_TRUE(write(2, false).ok());
@@ -220,7 +220,7 @@ TEST_F(TrlVersions, Conflicts) {
   EXPECT_FAILS(trl_files().open(*store_, 3), kNotFound, "no version 3");
 }
 
-TEST_F(TrlVersions, RefusesWhatADeltaCannotExpress) {
+TEST_F(TrlVersions, RefusesChangesADeltaCannotExpress) {
   after_.add("new", DType::kBF16, {2});
   EXPECT_FAILS(write(2, false), kUnsupported, "\"new\" is new",
                "instead: export an anchor (a whole version)");
@@ -233,7 +233,7 @@ TEST_F(TrlVersions, RefusesWhatADeltaCannotExpress) {
   EXPECT_FAILS(trl_files().create(store_, draft, {}), kUnsupported, "F4");
 }
 
-TEST_F(TrlVersions, Options) {
+TEST_F(TrlVersions, RejectsUnknownOptions) {
   ForeignOptions options{.encoding = "nvcomp_cascaded"};
   EXPECT_FAILS(write(1, false, options), kInvalidArgument, "nvcomp_cascaded");
   options = {};
@@ -241,8 +241,8 @@ TEST_F(TrlVersions, Options) {
   EXPECT_FAILS(write(1, false, options), kInvalidArgument, "trl has none");
 }
 
-// Nothing is left of an anchor that was not finished.
-TEST_F(TrlVersions, UnfinishedAnchors) {
+// An unfinished anchor leaves no file.
+TEST_F(TrlVersions, RemovesUnfinishedAnchors) {
   const TempFolder folder;
   const auto store = std::shared_ptr<Store>(*open_store(folder.path().string(), {}));
   ForeignDraft draft{.version = 1, .full = true, .tensors = {spec_of(before_.tensors.at("w"))}};
@@ -253,8 +253,8 @@ TEST_F(TrlVersions, UnfinishedAnchors) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path() / "anchors"), {}), 0);
 }
 
-// What a killed writer leaves is as large as the model.
-TEST_F(TrlVersions, AnchorsOfKilledWriters) {
+// A killed writer leaves a file as large as the model.
+TEST_F(TrlVersions, RemovesAnchorsOfKilledWriters) {
   const TempFolder folder;
   const auto store = std::shared_ptr<Store>(*open_store(folder.path().string(), {}));
   ForeignDraft draft{.version = 1, .full = true};

@@ -1,11 +1,11 @@
-// Damaged and hostile files of TRL's. They have no checksum: a value, a position or a name that
-// was damaged within the rules is taken for what it says.
+// Damaged and hostile files in TRL's format. It has no checksum: damage to a value, a position or a
+// name that keeps the file valid goes undetected.
 #include "foreign_model.h"
 
 namespace deltawire::testing {
 namespace {
 
-// A delta by hand: "a" of 3 changes, "b" of 2.
+// A handmade delta: "a" has 3 changes, "b" has 2.
 struct TrlHand {
   bool v1 = false;
   std::string sparse = "True", version = "2", params = "2", changed = "5", total = "34";
@@ -75,7 +75,7 @@ template <class... Phrases>
                     phrases...);
 }
 
-TEST(TrlHostile, TheSamplesAreGood) {
+TEST(TrlHostile, AcceptsTheUndamagedSamples) {
   ForeignModel expected = trl_hand_model();
   expected.set<uint16_t>("a", 0, 0x4000);
   expected.set<uint16_t>("a", 7, 0x8000);
@@ -93,7 +93,7 @@ TEST(TrlHostile, TheSamplesAreGood) {
   }
 }
 
-TEST(TrlHostile, Metadata) {
+TEST(TrlHostile, RejectsInvalidMetadata) {
   const auto with = [](std::string TrlHand::*field, const char* value) {
     TrlHand hand;
     hand.*field = value;
@@ -121,7 +121,7 @@ TEST(TrlHostile, Metadata) {
   }
 }
 
-TEST(TrlHostile, Tensors) {
+TEST(TrlHostile, RejectsInvalidTensors) {
   const auto with_key = [](size_t i, const char* key) {
     TrlHand hand;
     hand.keys[i] = key;
@@ -141,14 +141,14 @@ TEST(TrlHostile, Tensors) {
   dtype.encoding = "gap_delta";
   dtype.index_dtype = "I32";
   EXPECT_TRUE(trl_corrupt(dtype, "expected U16 or U32"));
-  // Of the same size, but not of the checkpoint's dtype: TRL made bf16 of what was something else.
+  // The same size, but another dtype than the checkpoint: TRL casts to bf16.
   dtype = {};
   dtype.value_dtype = "F16";
   EXPECT_FAILS(read_trl(dtype), kInvalidArgument, "tensor \"a\"",
                "values are F16, the checkpoint has BF16");
 }
 
-TEST(TrlHostile, Positions) {
+TEST(TrlHostile, RejectsInvalidPositions) {
   TrlHand hand;
   hand.positions = {0, 7, 7, 2, 9};
   EXPECT_TRUE(trl_corrupt(hand, "a.idx", "position of change 2"));
@@ -158,7 +158,7 @@ TEST(TrlHostile, Positions) {
   EXPECT_TRUE(trl_corrupt(hand, "tensor \"a\"", "position of change 2", "below 24"));
 }
 
-TEST(TrlHostile, Anchors) {
+TEST(TrlHostile, RejectsInvalidAnchors) {
   const auto anchor = [](const std::string& sparse, const std::string& total) {
     return frame(R"({"__metadata__":{"format":"sparse_weight_patch","version":"1","sparse":")" +
                      sparse + R"(","model_version":"2","num_changed_params":"1",)" +
@@ -179,7 +179,7 @@ TEST(TrlHostile, Anchors) {
                "BF16 [10]", "BF16 [5, 2]");
 }
 
-TEST(TrlHostile, EveryTruncation) {
+TEST(TrlHostile, RejectsEveryTruncation) {
   for (const std::string& file : {TrlHand().text(), trl_hand_v1().text()}) {
     for (size_t size = 0; size < file.size(); ++size) {
       ForeignModel model = trl_hand_model();
@@ -188,10 +188,10 @@ TEST(TrlHostile, EveryTruncation) {
   }
 }
 
-// Every flipped bit gives a named error, the same tensors, or is one of those that no reader of
-// these files can notice: in a value, in a position that still fits between its neighbours, or in a
-// dtype of the values (none here: BF16 is one flip from nothing).
-TEST(TrlHostile, EveryFlippedBit) {
+// Every flipped bit gives a named error, the same tensors, or damage that no reader of this format
+// can detect: in a value, in a position that still lies between its neighbours, or in a dtype of
+// the values (not here: no dtype is one flip from BF16).
+TEST(TrlHostile, DetectsEveryFlippedBitThatItCan) {
   const std::string good = TrlHand().text();
   const size_t data = good.size() - 30;
   ForeignModel expected = trl_hand_model();
