@@ -1,4 +1,4 @@
-// Exchange over arrays in host memory; tests/cuda/exchange_test.cpp has those of a GPU.
+// Exchange with arrays in host memory; tests/cuda/exchange_test.cpp does the same on a GPU.
 #include "live/exchange.h"
 
 #include "test_files.h"
@@ -32,7 +32,7 @@ TEST(ExchangeTest, SwapsValuesAndRestoresThem) {
     EXPECT_EQ(exchange.host_bytes(), bytes);
     EXPECT_EQ(exchange.device_bytes(), 0);
     for (size_t i = 0; i < arrays.size(); ++i) EXPECT_EQ(live[i], arrays[i].before);
-    // The lists are copies: what the caller has may go.
+    // Exchange copies the lists: the caller may free its own.
     for (ExchangedArray& array : arrays) {
       array.offsets.assign(array.offsets.size(), 0);
       array.values.assign(array.values.size(), 0);
@@ -46,7 +46,7 @@ TEST(ExchangeTest, SwapsValuesAndRestoresThem) {
   }
 }
 
-TEST(ExchangeTest, NothingToExchange) {
+TEST(ExchangeTest, AllowsEmptyExchanges) {
   Exchange none = must(Exchange::stage({}));
   EXPECT_TRUE(none.swap().ok());
   EXPECT_EQ(none.num_changed(), 0);
@@ -58,7 +58,7 @@ TEST(ExchangeTest, NothingToExchange) {
   EXPECT_EQ(live, std::vector<uint8_t>(8, 7));
 }
 
-// The second of two lists is the bad one.
+// Returns the error for two lists, of which the second one is `bad`.
 std::string refusal(ExchangeList bad) {
   std::vector<uint8_t> other(8), values{1, 2};
   const std::vector<uint32_t> offsets{3};
@@ -69,7 +69,7 @@ std::string refusal(ExchangeList bad) {
   return status.message();
 }
 
-TEST(ExchangeTest, RefusesBadLists) {
+TEST(ExchangeTest, RejectsBadLists) {
   std::vector<uint8_t> live(20), values(6);
   const auto list = [&](const std::vector<uint32_t>& offsets, unsigned width = 2) {
     return ExchangeList{live, width, Memory::kHost, offsets, values};
@@ -103,7 +103,7 @@ TEST(ExchangeTest, NamesTheFirstBadOffsetOfALongList) {
   }
 }
 
-// Parts of a fused parameter: lists of one array, or of arrays that share memory.
+// Parts of a fused parameter: lists for one array, or for arrays that share memory.
 TEST(ExchangeTest, ListsMayShareAnArrayButNotAnElement) {
   std::vector<uint8_t> live(40);
   const std::vector<uint32_t> even{0, 2, 8}, odd{1, 3, 9}, wide{2};

@@ -1,4 +1,4 @@
-// What a slice of a tensor lacks to be decoded by itself.
+// The margins that a slice of a tensor needs to be decoded by itself.
 #include "live/margins.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ struct MarginsCase {
 class MarginsTest : public ::testing::TestWithParam<MarginsCase> {};
 
 // With the missing boxes every slice stages to what the next versions hold, twice in a row.
-TEST_P(MarginsTest, MakeASliceWhole) {
+TEST_P(MarginsTest, MakeASliceDecodable) {
   const MarginsCase& param = GetParam();
   const VersionedTensor tensor = make_versions("w", param.dtype, param.shape, 2, 0.02, param.parts);
   MadeDeltas made(2);

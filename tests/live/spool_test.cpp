@@ -1,4 +1,4 @@
-// The spool of a host: what it fetches, what it keeps, and what workers read of it.
+// The spool of a host: what it fetches, what it keeps, and what workers read from it.
 #include "live/spool.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ class SpoolTest : public ::testing::Test {
   uint64_t seed_ = 0;
 };
 
-TEST_F(SpoolTest, FetchesDeltasAfterWhatIsHeld) {
+TEST_F(SpoolTest, FetchesDeltasAfterTheHeldVersion) {
   publish();
   publish();
   Spool spool = open();
@@ -63,7 +63,7 @@ TEST_F(SpoolTest, FetchesDeltasAfterWhatIsHeld) {
   EXPECT_EQ(must(spooled_deltas(local(), id(3), id(3))).size(), 0U);
 }
 
-TEST_F(SpoolTest, AStoreThatHasLostItsVersionsHasNothingNew) {
+TEST_F(SpoolTest, ReportsAStoreThatLostItsVersions) {
   publish();
   Spool spool = open();
   ASSERT_EQ(must(spool.fetch_new(0, {})), id(1));
@@ -73,7 +73,7 @@ TEST_F(SpoolTest, AStoreThatHasLostItsVersionsHasNothingNew) {
   }
 }
 
-TEST_F(SpoolTest, HasTheRecordOfWhatIsHeldWithoutItsParts) {
+TEST_F(SpoolTest, KeepsTheHeldVersionsRecordWithoutParts) {
   publish();
   Spool spool = open();
   must(spool.fetch_new(1, {}));
@@ -118,7 +118,7 @@ TEST_F(SpoolTest, KeepsWhatWorkersNeedWithinItsLimit) {
   EXPECT_EQ(must(spooled_digests(local(), id(11))).size(), 2U) << "of the checkpoint";
 }
 
-TEST_F(SpoolTest, LeavesOutWhatIsTooFarBehind) {
+TEST_F(SpoolTest, SkipsVersionsTooFarBehind) {
   for (int i = 0; i < 40; ++i) publish();
   Spool spool = open();
   EXPECT_EQ(must(spool.fetch_new(3, 3)), id(40));
@@ -136,7 +136,7 @@ TEST_F(SpoolTest, KeepsDeltasForAWorkerBehindTheCheckpoint) {
   EXPECT_EQ(must(spooled_digests(local(), id(1))).size(), 2U);
 }
 
-TEST_F(SpoolTest, AManifestNamesNoFileOutside) {
+TEST_F(SpoolTest, RefusesManifestsThatNameFilesOutside) {
   publish();
   const std::string name = "manifests/0000000001.json";
   std::string text = must(chain_->store()->get(name, 1 << 20));
@@ -147,7 +147,7 @@ TEST_F(SpoolTest, AManifestNamesNoFileOutside) {
   EXPECT_FALSE(open().fetch_new(0, 0).ok());
 }
 
-TEST_F(SpoolTest, WholeVersionIsNotADelta) {
+TEST_F(SpoolTest, FullVersionIsNotADelta) {
   Spool spool = open();
   must(spool.fetch_new(0, 0));
   for (TestTensor& tensor : tensors_) change(&tensor, 0.5, ++seed_);
@@ -156,7 +156,7 @@ TEST_F(SpoolTest, WholeVersionIsNotADelta) {
   EXPECT_EQ(spooled_deltas(local(), id(0), id(1)).status().code(), Code::kNotFound);
 }
 
-TEST_F(SpoolTest, DamagedObjectsAreNotStored) {
+TEST_F(SpoolTest, DoesNotStoreDamagedObjects) {
   publish();
   const Manifest manifest = must(must(Chain::open(chain_->store())).version(1)).manifest;
   const std::string part = manifest.parts[0].name;
@@ -173,7 +173,7 @@ TEST_F(SpoolTest, DamagedObjectsAreNotStored) {
   EXPECT_EQ(must(spool.fetch_new(0, 0)), id(1)) << "once it is whole again";
 }
 
-TEST_F(SpoolTest, AReplicaFetchesNothingTwice) {
+TEST_F(SpoolTest, ReplicaReadsSpooledParts) {
   publish();
   Spool spool = open();
   must(spool.fetch_new(0, 0));
@@ -185,7 +185,7 @@ TEST_F(SpoolTest, AReplicaFetchesNothingTwice) {
   EXPECT_EQ(must(replica.pull()).version, 1U);
 }
 
-TEST_F(SpoolTest, BeginsAnew) {
+TEST_F(SpoolTest, StartsEmptyAfterARestart) {
   publish();
   must(open().fetch_new(0, 0));
   std::ofstream(root() / "manifests/0000000009.json") << "{";
@@ -194,7 +194,7 @@ TEST_F(SpoolTest, BeginsAnew) {
   EXPECT_EQ(must(spool.fetch_new(0, 0)), id(1));
 }
 
-TEST_F(SpoolTest, WorkersOfAHostWithoutASpoolFindNothing) {
+TEST_F(SpoolTest, WorkersWithoutASpoolFindNothing) {
   EXPECT_EQ(newest_spooled(local()), std::nullopt);
   EXPECT_EQ(spooled_deltas(local(), id(0), id(0)).status().code(), Code::kNotFound);
   EXPECT_EQ(Spool::open(std::make_shared<MemoryStore>("empty"), local()).status().code(),

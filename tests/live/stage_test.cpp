@@ -1,5 +1,5 @@
-// Deltas staged over weights in host memory, against versions applied whole. tests/cuda has those
-// of a GPU.
+// Deltas staged over weights in host memory, compared with whole versions. tests/cuda does the same
+// on a GPU.
 #include "live/stage.h"
 
 #include <sys/mman.h>
@@ -28,7 +28,7 @@ struct Worker {
     held.push_back(std::move(own));
   }
 
-  // After it, the memory has the last version of all tensors but those; then the first again.
+  // Swaps forward: the memory has the last version of all decoded tensors; then back to the first.
   void expect_swaps(StagedDeltas* staged) {
     uint64_t changed = 0;
     for (const Part& part : parts) {
@@ -64,7 +64,7 @@ Status failure(const std::vector<Delta>& deltas, const std::vector<HeldBoxes>& h
   return stage_deltas(deltas, held).status();
 }
 
-TEST(StageTest, EveryCodecOntoWholeTensors) {
+TEST(StageTest, StagesEveryCodecOntoWholeTensors) {
   for (const unsigned threads : {1U, 3U}) {
     MadeDeltas made(2);
     std::deque<VersionedTensor> tensors;
@@ -93,8 +93,8 @@ TEST(StageTest, EveryCodecOntoWholeTensors) {
   }
 }
 
-// Slices of 4 MiB are worked on by themselves: a publisher's boxes, and tiles, end elsewhere.
-TEST(StageTest, TilesOfLargeMatrices) {
+// Slices of 4 MiB are decoded independently: boxes of a publisher, and tiles, have other borders.
+TEST(StageTest, StagesTilesOfLargeMatrices) {
   const VersionedTensor tensor = make_versions("w", DType::kBF16, {5000, 1024}, 3, 0.01, 1);
   MadeDeltas made(3);
   made.add(0, tensor, {}, "tight");
@@ -115,7 +115,7 @@ TEST(StageTest, TilesOfLargeMatrices) {
   columns.expect_swaps(&staged);
 }
 
-TEST(StageTest, ExpertsOfOneTensor) {
+TEST(StageTest, StagesSomeExpertsOfATensor) {
   const VersionedTensor tensor = make_versions("experts", DType::kBF16, {9, 520, 640}, 2, 0.01, 2);
   MadeDeltas made(2);
   made.add_all(tensor, "tight");
@@ -126,8 +126,8 @@ TEST(StageTest, ExpertsOfOneTensor) {
   worker.expect_swaps(&staged);
 }
 
-// A box cuts a tile: undecoded, unless another box has the rest.
-TEST(StageTest, TilesThatAreNotHeldAsAWhole) {
+// A box that cuts a tile stays undecoded, unless another box has the rest.
+TEST(StageTest, TilesNotHeldWholeStayUndecoded) {
   const VersionedTensor tensor = make_versions("w", DType::kBF16, {2048, 1024}, 1, 0.01, 3);
   MadeDeltas made(1);
   made.add_all(tensor, "tight");
@@ -143,14 +143,14 @@ TEST(StageTest, TilesThatAreNotHeldAsAWhole) {
   staged = must(stage_deltas(made.deltas(), both.held));
   EXPECT_EQ(staged.undecoded, Names());
   both.expect_swaps(&staged);
-  // All that is held under the name goes.
+  // Then all that is held of this tensor stays undecoded.
   both.hold(tensor, {{bottom}});
   staged = must(stage_deltas(made.deltas(), both.held));
   EXPECT_EQ(staged.undecoded, Names{"w"});
   EXPECT_EQ(staged.exchange.num_changed(), 0);
 }
 
-TEST(StageTest, PartsOfTensorsThatAreCodedAsOne) {
+TEST(StageTest, PartsOfTensorsCodedWholeStayUndecoded) {
   std::deque<VersionedTensor> tensors;
   MadeDeltas made(2);
   Worker worker;
@@ -165,7 +165,7 @@ TEST(StageTest, PartsOfTensorsThatAreCodedAsOne) {
   worker.expect_swaps(&staged);
 }
 
-TEST(StageTest, RandomBoxesAndStrides) {
+TEST(StageTest, StagesRandomBoxesAndStrides) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
@@ -226,7 +226,7 @@ TEST(StageTest, RevertedChangesAreNotListed) {
   worker.expect_swaps(&staged);
 }
 
-TEST(StageTest, TensorsThatAreNotHeldAreOnlyNoted) {
+TEST(StageTest, TensorsNotHeldAreOnlyListed) {
   const VersionedTensor one = make_versions("one", DType::kBF16, {64, 64}, 1, 0.1, 6),
                         two = make_versions("two", DType::kBF16, {64, 64}, 1, 0.1, 7);
   MadeDeltas made(1);
@@ -243,7 +243,7 @@ TEST(StageTest, TensorsThatAreNotHeldAreOnlyNoted) {
   EXPECT_EQ(staged.exchange.num_changed(), 0);
 }
 
-TEST(StageTest, OtherFormsAreRefused) {
+TEST(StageTest, RejectsAnotherDtypeOrShape) {
   const VersionedTensor tensor = make_versions("w", DType::kBF16, {64, 64}, 1, 0.1, 8);
   MadeDeltas made(1);
   made.add_all(tensor, "gaps");
@@ -272,7 +272,7 @@ TEST(StageTest, OtherFormsAreRefused) {
   refused({{"w", DType::kBF16, {64, 64}}, {box}}, Code::kBaseMismatch, "removed by a delta");
 }
 
-TEST(StageTest, BadPayloadsNameTheirPart) {
+TEST(StageTest, ErrorsOfBadPayloadsNameTheirPart) {
   const VersionedTensor good = make_versions("a", DType::kBF16, {2048, 2048}, 2, 0.01, 9),
                         bad = make_versions("b", DType::kBF16, {2048, 2048}, 2, 0.01, 10);
   for (const char* codec : {"raw", "gaps", "tight", "exponents", "adaptive"}) {
@@ -293,8 +293,8 @@ TEST(StageTest, BadPayloadsNameTheirPart) {
   }
 }
 
-// Rows so far apart that offsets from the first do not fit 32 bits. Few of the pages are touched.
-TEST(StageTest, StridesOfBillionsOfElements) {
+// Strides so large that offsets from the first row exceed 32 bits. Few of the pages are touched.
+TEST(StageTest, StagesStridesOfBillionsOfElements) {
   const VersionedTensor tensor = make_versions("w", DType::kU8, {5, 100}, 1, 0.3, 11);
   MadeDeltas made(1);
   made.add_all(tensor, "gaps");

@@ -18,7 +18,8 @@ namespace {
 // A worker of one rank: its boxes in memory of its own.
 class Holder {
  public:
-  // Of `ranks`: columns of down projections, rows of other matrices, all of vectors.
+  // The shard of one of `ranks`: columns of down projections, rows of other matrices, whole
+  // vectors.
   Holder(const State& state, unsigned rank, unsigned ranks) {
     for (const TestTensor& tensor : state) {
       Box box{Shape(tensor.shape.size(), 0), tensor.shape};
@@ -39,7 +40,7 @@ class Holder {
   std::string text() const { return json_text(texts_); }
   std::string digest() const { return digest_of(DigestKind::kSha256, as_bytes(text())).hex(); }
 
-  // Decodes files against what it holds, and takes what comes of it.
+  // Decodes files against the held boxes and applies the result.
   void go_to(const std::vector<std::vector<PartFile>>& files, const State& state) {
     std::vector<Delta> deltas;
     for (const std::vector<PartFile>& parts : files)
@@ -120,7 +121,7 @@ TEST_F(WantedTest, AQuarterOfTheModelTakesAQuarterOfTheBytes) {
   EXPECT_FAILS(spooled_deltas(folder_.path(), id(0), id(2)), kNotFound, "other boxes");
 }
 
-TEST_F(WantedTest, AWorkerThatComesLaterGetsTheRest) {
+TEST_F(WantedTest, LateWorkerFetchesOnlyTheRest) {
   Holder one(tensors_, 0, 2), other(tensors_, 1, 2);
   publish();
   publish();
@@ -140,12 +141,12 @@ TEST_F(WantedTest, AWorkerThatComesLaterGetsTheRest) {
   for (const Delta& delta : opened) must(delta.check_unchanged());
   EXPECT_LE(double(spool.fetched_bytes()), 1.05 * double(parts_bytes(1) + parts_bytes(2)));
 
-  // Whoever holds the same as one that was there before needs nothing more.
+  // A worker with the same boxes as an earlier one needs nothing more.
   const uint64_t before = spool.fetched_bytes();
   must(spool.want(layouts({&other})));
   must(spool.fetch_new(0, 0));
   EXPECT_EQ(spool.fetched_bytes(), before);
-  // And whoever needs whole parts gets them from the next version on.
+  // A worker that needs whole parts gets them from the next version on.
   must(spool.want({}));
   publish();
   must(spool.fetch_new(0, 0));
@@ -154,7 +155,7 @@ TEST_F(WantedTest, AWorkerThatComesLaterGetsTheRest) {
   must(deltas(2, 3, one));
 }
 
-TEST_F(WantedTest, DamagedObjectsAreNotStored) {
+TEST_F(WantedTest, DoesNotStoreDamagedObjects) {
   Holder one(tensors_, 3, 4);
   publish();
   const PartRef first = chain_.records[1].manifest.parts[0];
@@ -168,7 +169,7 @@ TEST_F(WantedTest, DamagedObjectsAreNotStored) {
   must(chain_.memory->put(second.name, MemoryBody(bad)));
   EXPECT_EQ(spool.fetch_new(0, 0).status().code(), Code::kCorruption);
   EXPECT_EQ(newest_spooled(folder_.path(), one.digest()), id(1));
-  // Another version's part of the same name, cut short or padded.
+  // Another version's part under this name, truncated or padded.
   std::string other = must(chain_.memory->get(first.name, first.size_bytes));
   other.resize(second.size_bytes);
   must(chain_.memory->put(second.name, MemoryBody(other)));
@@ -187,7 +188,7 @@ TEST_F(WantedTest, DamagedObjectsAreNotStored) {
                "tensor \"w\"");
 }
 
-TEST_F(WantedTest, LostMessageIsRepeated) {
+TEST_F(WantedTest, RetriesAfterAFailedRead) {
   Holder one(tensors_, 0, 4);
   publish();
   Spool spool = open();
