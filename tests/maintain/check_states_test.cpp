@@ -1,4 +1,4 @@
-// Versions whose objects are whole and whose records agree, and that still are not what they say.
+// Versions with intact objects and consistent records whose contents are nevertheless wrong.
 #include "maintain/check_states.h"
 
 #include "chain/fsck.h"
@@ -22,7 +22,7 @@ class CheckStatesTest : public ::testing::Test {
   void step() {
     for (TestTensor& tensor : tensors) change(&tensor, 0.1, ++seed_);
   }
-  // A version whose part leads somewhere else than it says.
+  // Publishes a version whose part leads to another state than recorded.
   void publish_poisoned() {
     const std::vector<TestTensor> before = tensors;
     step();
@@ -61,7 +61,7 @@ class CheckStatesTest : public ::testing::Test {
   uint64_t seed_ = 0, num_versions_ = 0, num_hops_ = 0;
 };
 
-TEST_F(CheckStatesTest, ASoundChainWithHopRecords) {
+TEST_F(CheckStatesTest, SoundChainWithHopsHasNoProblems) {
   chain.publish_full(tensors, 2);
   for (int i = 0; i < 4; ++i) {
     step();
@@ -82,7 +82,7 @@ TEST_F(CheckStatesTest, ASoundChainWithHopRecords) {
   EXPECT_EQ(work.num_files(), 0U);
 }
 
-TEST_F(CheckStatesTest, APoisonedDelta) {
+TEST_F(CheckStatesTest, DetectsAPoisonedDelta) {
   chain.publish_full(tensors);
   step();
   chain.publish_delta(tensors);
@@ -101,7 +101,7 @@ TEST_F(CheckStatesTest, APoisonedDelta) {
   EXPECT_EQ(num_versions_, 4U);
 }
 
-TEST_F(CheckStatesTest, AnAnchorOfOtherWeights) {
+TEST_F(CheckStatesTest, DetectsAnAnchorOfOtherWeights) {
   chain.publish_full(tensors);
   step();
   chain.publish_delta(tensors);
@@ -115,7 +115,7 @@ TEST_F(CheckStatesTest, AnAnchorOfOtherWeights) {
   EXPECT_TRUE(contains(found[0], "tensor \"b\""));
 }
 
-TEST_F(CheckStatesTest, AVersionStoredWholeWithOtherWeights) {
+TEST_F(CheckStatesTest, DetectsAFullVersionOfOtherWeights) {
   std::vector<TestTensor> other = tensors;
   other[0].bytes[3] ^= 1;
   testing::write_checkpoint(folder.path() / "other.safetensors", other);

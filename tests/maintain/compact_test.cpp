@@ -1,4 +1,4 @@
-// Merged deltas and anchors made from the chain alone: what they lead to is what the versions lead
+// Merged deltas and anchors made from the chain alone lead to exactly the published versions.
 // to, bit for bit.
 #include "deltawire/maintain.h"
 
@@ -19,7 +19,7 @@ class CompactTest : public ::testing::Test {
   TempFolder folder;
   std::vector<Model> states;  // by version
 
-  // Publishes versions up to `last`; `alter` may do more to the model than a step.
+  // Publishes versions up to `last`; `alter` may change the model beyond the usual step.
   void make_chain(uint64_t last, const std::string& codec,
                   const std::function<void(uint64_t, Model*)>& alter = {}) {
     PublishOptions options = testing::with_schema_change();
@@ -43,7 +43,7 @@ class CompactTest : public ::testing::Test {
     return compact_chain(opened, options);
   }
   Chain chain() { return Chain::open(store, {}).value(); }
-  // A replica that holds `from` arrives at `to` in one hop and is what was published.
+  // A replica at `from` reaches `to` in one hop and matches what was published.
   void expect_one_hop(uint64_t from, uint64_t to) {
     const Chain own = chain();
     const auto plan = must(plan_catch_up(own, Held{from, own.version(from)->digest}, to));
@@ -64,7 +64,7 @@ class CompactTest : public ::testing::Test {
   }
 };
 
-TEST_F(CompactTest, SpansAreMergedAndUsed) {
+TEST_F(CompactTest, MergesSpansForReplicas) {
   make_chain(9, "auto");
   const auto report = must(compact({2, 4, 8}));
   std::vector<std::pair<uint64_t, uint64_t>> spans;
@@ -80,13 +80,13 @@ TEST_F(CompactTest, SpansAreMergedAndUsed) {
   expect_one_hop(2, 4);
   EXPECT_TRUE(holds(store, 9, states[9]));
   EXPECT_FALSE(fs::exists(folder.path() / "work") && !fs::is_empty(folder.path() / "work"));
-  // What is there is not made again.
+  // Existing hops are not made again.
   const auto again = compact({2, 4, 8});
   EXPECT_TRUE(again->merged.empty());
   EXPECT_EQ(again->num_there, 7);
 }
 
-TEST_F(CompactTest, AnyCodecCanBeMerged) {
+TEST_F(CompactTest, MergesEveryCodec) {
   for (const char* codec : {"gaps", "tight", "adaptive"}) {
     store = std::make_shared<HookedStore>();
     states.clear();
@@ -100,7 +100,7 @@ TEST_F(CompactTest, AnyCodecCanBeMerged) {
   }
 }
 
-// Tensors that come, go, come back, change their form, change back.
+// Tensors appear, disappear, reappear, change their dtype or shape, and change back.
 void upheave(uint64_t version, Model* model) {
   auto& tensors = model->tensors;
   const auto named = [&](const std::string& name) {
@@ -118,7 +118,7 @@ void upheave(uint64_t version, Model* model) {
   if (version == 4) tensors.erase(named("scale"));
 }
 
-TEST_F(CompactTest, AfterAnyInterruption) {
+TEST_F(CompactTest, MergesAcrossAddedRemovedAndReshapedTensors) {
   for (const char* codec : {"auto", "gaps"}) {
     store = std::make_shared<HookedStore>();
     states.clear();
@@ -130,7 +130,7 @@ TEST_F(CompactTest, AfterAnyInterruption) {
   }
 }
 
-TEST_F(CompactTest, RevertedChangesAreNotReported) {
+TEST_F(CompactTest, RevertedChangesAreOmitted) {
   const Model first = Model::make();
   make_chain(4, "gaps", [&](uint64_t version, Model* model) {
     if (version == 4) model->tensors = first.tensors;
@@ -142,8 +142,8 @@ TEST_F(CompactTest, RevertedChangesAreNotReported) {
   expect_one_hop(0, 4);
 }
 
-TEST_F(CompactTest, MergedDeltaThatSavesNothingIsNotAdded) {
-  // Whole tensors instead of what changed in them.
+TEST_F(CompactTest, SkipsAMergedDeltaThatSavesNothing) {
+  // Whole tensors instead of only the changed elements.
   make_chain(2, "tight");
   const size_t before = objects_of(*store, "").size();
   const auto report = must(compact({2}, "raw"));
@@ -153,7 +153,7 @@ TEST_F(CompactTest, MergedDeltaThatSavesNothingIsNotAdded) {
   EXPECT_EQ(objects_of(*store, "").size(), before);
 }
 
-TEST_F(CompactTest, BadSpansAndChainsAreRefused) {
+TEST_F(CompactTest, RejectsBadSpansAndChains) {
   EXPECT_FAILS(compact({4}), kNotFound, "holds no run");
   make_chain(1, "auto");
   EXPECT_FAILS(compact({1}), kInvalidArgument, "two versions or more");
@@ -162,7 +162,7 @@ TEST_F(CompactTest, BadSpansAndChainsAreRefused) {
                "the head is 1");
 }
 
-TEST_F(CompactTest, AnyFailedPutLeavesTheChainAsItWas) {
+TEST_F(CompactTest, AnyFailedPutLeavesTheChainUnchanged) {
   make_chain(4, "auto");
   const size_t before = objects_of(*store, "").size();
   for (int fail_at = 0;; ++fail_at) {
@@ -181,7 +181,7 @@ TEST_F(CompactTest, AnyFailedPutLeavesTheChainAsItWas) {
   expect_one_hop(0, 4);
 }
 
-TEST_F(CompactTest, AnAnchorCanBeMadeAfterwards) {
+TEST_F(CompactTest, WritesAnAnchorForAnOlderVersion) {
   make_chain(3, "auto");
   WorkOptions work;
   work.folder = folder.path() / "work";
@@ -198,9 +198,9 @@ TEST_F(CompactTest, AnAnchorCanBeMadeAfterwards) {
   EXPECT_FAILS(make_anchor(Chain::open(store).value(), 9, work), kNotFound);
 }
 
-// ---- hop records that are there by name only
+// ---- hop records without their parts
 
-// What may have become of the parts of a hop record.
+// Damage to the parts of a hop record.
 enum class Damage : uint8_t { kGone, kCutOff, kFlipped };
 
 Status damage_part(Store& store, const PartRef& part, Damage damage) {
@@ -211,7 +211,7 @@ Status damage_part(Store& store, const PartRef& part, Damage damage) {
   return store.put(part.name, MemoryBody(bytes));
 }
 
-TEST_F(CompactTest, AMergedDeltaWithoutItsPartsIsMadeAgain) {
+TEST_F(CompactTest, RewritesAMergedDeltaWithoutItsParts) {
   for (const char* codec : {"auto", "gaps"}) {
     for (const Damage damage : {Damage::kGone, Damage::kCutOff}) {
       if ((codec[0] == 'a') == (damage == Damage::kGone)) continue;
@@ -233,7 +233,7 @@ TEST_F(CompactTest, AMergedDeltaWithoutItsPartsIsMadeAgain) {
   }
 }
 
-TEST_F(CompactTest, AnAnchorThatIsNotWholeIsMadeAgain) {
+TEST_F(CompactTest, RewritesADamagedAnchor) {
   WorkOptions options{.folder = folder.path() / "work", .threads = 2};
   for (const Damage damage : {Damage::kGone, Damage::kCutOff, Damage::kFlipped}) {
     store = std::make_shared<HookedStore>();
@@ -252,8 +252,8 @@ TEST_F(CompactTest, AnAnchorThatIsNotWholeIsMadeAgain) {
   }
 }
 
-// The seed cannot be made from the chain: an error, and nothing is lost that was there.
-TEST_F(CompactTest, UnreachableVersionIsNotReportedWhole) {
+// The seed cannot be rebuilt from the chain: an error, and no object is removed.
+TEST_F(CompactTest, FailsForAnUnreachableVersionWithoutLosses) {
   make_chain(2, "auto");
   const Manifest seed = chain().version(0).value().manifest;
   ASSERT_TRUE(damage_part(*store, seed.parts[0], Damage::kCutOff).ok());

@@ -1,4 +1,4 @@
-// A chain as programs see it: nothing but public headers.
+// A chain as programs see it, through public headers only.
 
 #include "deltawire/chain.h"
 #include "deltawire/keys.h"
@@ -16,7 +16,7 @@ class PublicChainTest : public ::testing::Test {
  protected:
   PublicChainTest() { std::ofstream(folder / "config.json") << "{}\n"; }
 
-  // Versions 0 ... num - 1; each changes one element of "w" and none of "still".
+  // Publishes versions 0 ... num - 1; each changes one element of "w" and none of "still".
   Status publish(uint64_t num, const fs::path& sign_key = {}) {
     PublishOptions options{.anchors = Anchors{.by_bytes = false},
                            .keys = {.sign = sign_key},
@@ -35,19 +35,19 @@ class PublicChainTest : public ::testing::Test {
   }
   Chain chain(const Keys& keys = {}) const { return Chain::open(store, keys).value(); }
   WorkOptions work() const { return {.folder = folder / "work", .threads = 1}; }
-  // Another byte at the end of an object, its size as it was.
+  // Changes the last byte of an object and keeps its size.
 
   TempFolder temporary;
   const fs::path folder = temporary.path();
   std::shared_ptr<Store> store = open_store((temporary.path() / "store").string(), {}).value();
 };
 
-TEST_F(PublicChainTest, NoRunIsNotFound) {
+TEST_F(PublicChainTest, MissingRunIsNotFound) {
   EXPECT_EQ(Chain::open(store).status().code(), Code::kNotFound);
   EXPECT_EQ(Chain::open(store, {.trust = folder / "missing"}).status().code(), Code::kNotFound);
 }
 
-TEST_F(PublicChainTest, VersionsAreRead) {
+TEST_F(PublicChainTest, ReadsVersions) {
   ASSERT_TRUE(publish(4).ok());
   const Chain own = chain();
   EXPECT_EQ(own.head().value(), 3U);
@@ -77,7 +77,7 @@ TEST_F(PublicChainTest, VersionsAreRead) {
   }
 }
 
-TEST_F(PublicChainTest, PlansTakeMergedDeltasAndAnchors) {
+TEST_F(PublicChainTest, PlansUseMergedDeltasAndAnchors) {
   ASSERT_TRUE(publish(10).ok());
   const Chain own = chain();
   EXPECT_EQ(own.plan(1)->hops.size(), 8U);
@@ -102,7 +102,7 @@ TEST_F(PublicChainTest, PlansTakeMergedDeltasAndAnchors) {
   EXPECT_GT(hops[1].bytes, 2 * kElements);
 }
 
-TEST_F(PublicChainTest, PinsAndRetention) {
+TEST_F(PublicChainTest, PinsVersionsAndCollectsGarbage) {
   ASSERT_TRUE(publish(10).ok());
   const Chain own = chain();
   ASSERT_TRUE(make_anchor(own, 8, work())->written);
@@ -124,7 +124,7 @@ TEST_F(PublicChainTest, PinsAndRetention) {
   EXPECT_EQ(own.collect_garbage({.keep = 0}).status().code(), Code::kInvalidArgument);
 }
 
-TEST_F(PublicChainTest, FsckReadsOnlyRecordsWhenItIsQuick) {
+TEST_F(PublicChainTest, QuickFsckReadsRecordsOnly) {
   ASSERT_TRUE(publish(3).ok());
   const Chain own = chain();
   const FsckReport sound = fsck_chain(own).value();
@@ -138,7 +138,7 @@ TEST_F(PublicChainTest, FsckReadsOnlyRecordsWhenItIsQuick) {
   EXPECT_EQ(damaged.num_decoded, 1U) << "what rests on the damaged part cannot be decoded";
 }
 
-TEST_F(PublicChainTest, KeysDecideWhatIsReadAndAdded) {
+TEST_F(PublicChainTest, KeysControlReadingAndWriting) {
   for (const char* name : {"mine", "other"}) ASSERT_TRUE(make_key_files(folder / name).ok());
   EXPECT_EQ(make_key_files(folder / "mine").status().code(), Code::kConflict);
   ASSERT_TRUE(publish(3, folder / "mine").ok());

@@ -1,5 +1,5 @@
-// A chain that is signed stays signed: what would write to it otherwise is refused, and what a
-// stranger put there stands in nobody's way.
+// A signed chain stays signed: unsigned writes are refused, and objects added by a third party
+// do not block the publisher.
 
 #include "chain/hop_records.h"
 #include "chain/keys.h"
@@ -53,14 +53,13 @@ class SignedChainTest : public ::testing::Test {
   std::string key(const std::string& name) const {
     return read_keys({.sign = path(name)}).value().key;
   }
-  // Whether one who trusts the key gets there from nothing, by way of hop records alone or not.
+  // Whether a reader with this trusted key can plan a path to the version.
   Status plan_with(const std::string& trust, uint64_t version,
                    std::optional<Held> held = {}) const {
     const Chain chain = open_with_keys(store, read_keys({.trust = path(trust)}).value()).value();
     return plan_catch_up(chain, held, version).status();
   }
-  // Puts an unsigned twin of every hop record in its place, as anybody can who may write to the
-  // store.
+  // Replaces every hop record by an unsigned twin, as anybody with write access to the store can.
   void forge_hops() const {
     const Chain chain = Chain::open(store, {}).value();
     for (const std::string& name : objects_of(*store, kHopPrefix)) {
@@ -80,7 +79,7 @@ class SignedChainTest : public ::testing::Test {
   Model model = Model::make();
 };
 
-TEST_F(SignedChainTest, RefusesWhatIsNotSignedOrByAnotherKey) {
+TEST_F(SignedChainTest, RefusesUnsignedWritesAndOtherKeys) {
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(publish("mine").ok());
   const std::vector<std::string> before = objects_of(*store, "");
   EXPECT_FAILS(publish(""), kInvalidArgument, "version 4", key("mine"),
@@ -99,8 +98,8 @@ TEST_F(SignedChainTest, RefusesWhatIsNotSignedOrByAnotherKey) {
   EXPECT_TRUE(read_hops_with("mine.pub").ok());
 }
 
-// A key that was forgotten does not end the signing.
-TEST_F(SignedChainTest, RefusesKeyChangeThatDoesNotMatchTheKey) {
+// Forgetting to give the key does not stop the signing.
+TEST_F(SignedChainTest, RefusesAKeyChangeThatContradictsTheKey) {
   ASSERT_TRUE(publish("mine").ok());
   const std::vector<std::string> before = objects_of(*store, "");
   EXPECT_FAILS(publish("", "", KeyChange::kNewKey), kInvalidArgument, "no signing key is given",
@@ -116,11 +115,11 @@ TEST_F(SignedChainTest, KeysChangeOnRequest) {
   EXPECT_TRUE(publish("other", "", KeyChange::kNewKey).ok());
   EXPECT_EQ(signed_by(1), key("other"));
   EXPECT_TRUE(publish("other").ok());  // once is enough
-  // Who lists both keys has said so.
+  // A trust file with both keys is enough.
   EXPECT_TRUE(publish("mine", "both.pub").ok());
   EXPECT_TRUE(publish("other", "both.pub").ok());
   EXPECT_TRUE(plan_with("both.pub", 4).ok());
-  // To none, and to one again.
+  // To unsigned, and to signed again.
   EXPECT_TRUE(publish("", "", KeyChange::kUnsigned).ok());
   EXPECT_EQ(signed_by(5), "");
   EXPECT_TRUE(publish("").ok());
@@ -131,8 +130,8 @@ TEST_F(SignedChainTest, KeysChangeOnRequest) {
   EXPECT_TRUE(holds(store, 8, model));
 }
 
-// A stranger's head makes no publisher go on from it, nor sign no more.
-TEST_F(SignedChainTest, AForgedHeadIsNotBuiltUpon) {
+// A forged head makes no publisher continue from it, nor stop signing.
+TEST_F(SignedChainTest, RefusesToContinueAForgedHead) {
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(publish("mine").ok());
   const Chain anyone = Chain::open(store, {}).value();
   Manifest forged = anyone.version(2).value().manifest;
@@ -142,7 +141,7 @@ TEST_F(SignedChainTest, AForgedHeadIsNotBuiltUpon) {
   ASSERT_TRUE(commit_version(anyone, forged).ok());
   EXPECT_FAILS(publish("mine"), kInvalidArgument, "version 3", "is not signed");
   EXPECT_FAILS(publish("mine", "mine.pub"), kCorruption, "signature");
-  // With a signature that only claims to be ours.
+  // With a signature of another text.
   const Signature old = read_keys({.sign = path("mine")}).value().sign("another text").value();
   const std::string text = serialise_manifest(forged, [&](std::string_view) -> Result<Signature> {
                              return old;
@@ -151,7 +150,7 @@ TEST_F(SignedChainTest, AForgedHeadIsNotBuiltUpon) {
   EXPECT_FAILS(publish("mine"), kCorruption, "signature: invalid");
 }
 
-TEST_F(SignedChainTest, ForeignHopRecordDoesNotBlockOurs) {
+TEST_F(SignedChainTest, ForeignHopRecordsAreReplaced) {
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(publish("mine").ok());
   ASSERT_TRUE(compact("mine").ok());
   ASSERT_TRUE(anchor_at({}, "mine").ok());
@@ -170,8 +169,8 @@ TEST_F(SignedChainTest, ForeignHopRecordDoesNotBlockOurs) {
   EXPECT_TRUE(holds(store, 4, model));
 }
 
-// A publisher's own anchors, too.
-TEST_F(SignedChainTest, ForeignAnchorDoesNotBlockThePublishers) {
+// The same for a publisher's own anchors.
+TEST_F(SignedChainTest, ForeignAnchorIsReplacedByThePublisher) {
   PublishOptions options{
       .anchors = Anchors{.every = 1}, .keys = {.sign = path("mine")}, .limits = {.threads = 1}};
   Publisher publisher = Publisher::open(store, options).value();

@@ -17,7 +17,7 @@ Status copy_all(const std::shared_ptr<Store>& from, const std::shared_ptr<Store>
   }
 }
 
-TEST(MirrorRgw, FromAFolderToABucketAndBack) {
+TEST(MirrorRgw, CopiesAFolderToABucketAndBack) {
   REQUIRE_GATEWAY();
   const TempFolder folder;
   StoreOptions in_pieces = gateway_options();

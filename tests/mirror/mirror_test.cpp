@@ -19,7 +19,7 @@ namespace {
 
 using Numbers = std::vector<uint64_t>;
 
-// What travels: everything but HEAD and what readers and gc leave.
+// The objects that a mirror copies: all but HEAD and those of readers and gc.
 std::map<std::string, std::string> chain_objects(Store& store) {
   std::map<std::string, std::string> objects;
   for (const std::string& name : objects_of(store, "")) {
@@ -34,7 +34,7 @@ std::map<std::string, std::string> chain_objects(Store& store) {
 
 class MirrorTest : public ::testing::Test {
  protected:
-  // Versions 0 ... num - 1.
+  // Publishes `num` more versions.
   void publish(uint64_t num) {
     for (uint64_t i = 0; i < num; ++i) {
       if (published_ == 0) {
@@ -74,7 +74,7 @@ class MirrorTest : public ::testing::Test {
     return ::testing::AssertionFailure()
            << (report->problems.empty() ? report->warnings : report->problems).front();
   }
-  // A pull from the mirror gives what was published.
+  // A pull from the mirror gives the published weights.
   ::testing::AssertionResult pulls(const std::shared_ptr<Store>& from, uint64_t version) {
     const TempFolder local;
     auto replica =
@@ -102,7 +102,7 @@ class MirrorTest : public ::testing::Test {
   uint64_t published_ = 0;
 };
 
-TEST_F(MirrorTest, AllOfItByteForByte) {
+TEST_F(MirrorTest, CopiesEverythingByteForByte) {
   publish(6);
   source.add_merged(0, 4);
   source.add_anchor(3);
@@ -119,7 +119,7 @@ TEST_F(MirrorTest, AllOfItByteForByte) {
   EXPECT_TRUE(run(other, all)->empty());
 }
 
-TEST_F(MirrorTest, BeginsAtTheNewestAnchor) {
+TEST_F(MirrorTest, StartsAtTheNewestAnchor) {
   publish(5);
   source.add_anchor(3);
   const auto copied = must(run(other));
@@ -128,12 +128,12 @@ TEST_F(MirrorTest, BeginsAtTheNewestAnchor) {
   EXPECT_TRUE(pulls(other, 3));
   EXPECT_TRUE(pulls(other, 4));
   EXPECT_TRUE(is_sound(other));
-  // A merged delta from a version that is not there does not come.
+  // A merged delta from a version that the mirror lacks is not copied.
   source.add_merged(1, 4);
   EXPECT_TRUE(run(other)->empty());
 }
 
-TEST_F(MirrorTest, BeginsSinceAVersion) {
+TEST_F(MirrorTest, StartsAtTheAnchorBeforeSince) {
   publish(8);
   source.add_anchor(2);
   source.add_anchor(6);
@@ -145,7 +145,7 @@ TEST_F(MirrorTest, BeginsSinceAVersion) {
   EXPECT_EQ(status_of_run(std::make_shared<MemoryStore>(), options).code(), Code::kNotFound);
 }
 
-TEST_F(MirrorTest, SinceLeavesOutWhatIsDamaged) {
+TEST_F(MirrorTest, SinceSkipsDamagedVersions) {
   publish(3);
   ASSERT_TRUE(status_of_run(other).ok());
   publish(4);
@@ -158,7 +158,7 @@ TEST_F(MirrorTest, SinceLeavesOutWhatIsDamaged) {
   EXPECT_TRUE(pulls(other, 6));
 }
 
-TEST_F(MirrorTest, ATreeOfThreeIsTheSame) {
+TEST_F(MirrorTest, AMirrorOfAMirrorIsIdentical) {
   publish(4);
   source.add_anchor(2);
   const auto leaf = std::make_shared<MemoryStore>();
@@ -173,7 +173,7 @@ TEST_F(MirrorTest, ATreeOfThreeIsTheSame) {
   EXPECT_TRUE(pulls(leaf, 5));
 }
 
-TEST_F(MirrorTest, AnotherRunIsRefusedBeforeAnythingIsWritten) {
+TEST_F(MirrorTest, RefusesAnotherRunBeforeWriting) {
   publish(2);
   TestChain stranger{other};
   stranger.publish_full(model.tensors);
@@ -182,19 +182,19 @@ TEST_F(MirrorTest, AnotherRunIsRefusedBeforeAnythingIsWritten) {
   EXPECT_EQ(objects_of(*other, ""), before);
 }
 
-TEST_F(MirrorTest, OneStoreIsNoMirrorOfItself) {
+TEST_F(MirrorTest, RefusesToMirrorAStoreOntoItself) {
   publish(1);
   EXPECT_EQ(status_of_run(store).code(), Code::kInvalidArgument);
 }
 
-TEST_F(MirrorTest, VersionsWithoutARunAreRefused) {
+TEST_F(MirrorTest, RefusesATargetWithVersionsButNoRun) {
   publish(2);
   ASSERT_TRUE(status_of_run(other).ok());
   ASSERT_TRUE(other->remove(kRunName).ok());
   EXPECT_EQ(status_of_run(other).code(), Code::kCorruption);
 }
 
-TEST_F(MirrorTest, AMirrorThatIsAheadIsNamed) {
+TEST_F(MirrorTest, ReportsAMirrorAheadOfItsSource) {
   publish(4);
   ASSERT_TRUE(status_of_run(other).ok());
   const auto lost = source.lose_after(1);
@@ -205,7 +205,7 @@ TEST_F(MirrorTest, AMirrorThatIsAheadIsNamed) {
   EXPECT_TRUE(run(other)->empty());
 }
 
-TEST_F(MirrorTest, AnotherHistoryIsNamed) {
+TEST_F(MirrorTest, ReportsAnotherHistory) {
   publish(4);
   ASSERT_TRUE(status_of_run(other).ok());
   source.lose_after(2);
@@ -219,7 +219,7 @@ TEST_F(MirrorTest, AnotherHistoryIsNamed) {
   EXPECT_EQ(chain_objects(*other), before);
 }
 
-TEST_F(MirrorTest, DamagedSourceObjectsAreNotCopied) {
+TEST_F(MirrorTest, DoesNotCopyDamagedObjects) {
   publish(3);
   damage(*store, part_of(1));
   EXPECT_FAILS(status_of_run(other), kCorruption, part_of(1));
@@ -230,14 +230,14 @@ TEST_F(MirrorTest, DamagedSourceObjectsAreNotCopied) {
   EXPECT_EQ(chain_objects(*store), chain_objects(*other));
 }
 
-TEST_F(MirrorTest, MissingPartIsNamed) {
+TEST_F(MirrorTest, ReportsAMissingPart) {
   publish(3);
   ASSERT_TRUE(store->remove(part_of(2)).ok());
   EXPECT_FAILS(status_of_run(other), kNotFound, part_of(2));
   EXPECT_EQ(versions(other), (Numbers{0, 1}));
 }
 
-TEST_F(MirrorTest, ADamagedHopIsLeftOut) {
+TEST_F(MirrorTest, SkipsADamagedHop) {
   publish(4);
   source.add_merged(0, 3);
   for (const std::string& name : objects_of(*store, kHopPrefix)) damage(*store, name);
@@ -246,7 +246,7 @@ TEST_F(MirrorTest, ADamagedHopIsLeftOut) {
   EXPECT_TRUE(objects_of(*other, kHopPrefix).empty());
 }
 
-TEST_F(MirrorTest, NothingDependsOnAnotherAnchor) {
+TEST_F(MirrorTest, RefusesAConflictingAnchorFirst) {
   publish(4);
   source.add_anchor(2);
   const std::vector<std::string> anchors = objects_of(*store, kHopPrefix);
@@ -256,11 +256,11 @@ TEST_F(MirrorTest, NothingDependsOnAnotherAnchor) {
   EXPECT_EQ(versions(other), Numbers());
 }
 
-TEST_F(MirrorTest, UnfinishedWorkIsChecked) {
+TEST_F(MirrorTest, VerifiesUnfinishedCopies) {
   publish(3);
   ASSERT_TRUE(status_of_run(other).ok());
   publish(2);
-  // One is there, one was cut off, and one has its size but other bytes.
+  // One part is complete, one was truncated, and one has the right size but other bytes.
   const PartRef whole = source.records[3].manifest.parts.front();
   const std::string bytes = store->get(whole.name, 1 << 30).value();
   ASSERT_TRUE(other->put(whole.name, MemoryBody(bytes.substr(1))).ok());
@@ -271,7 +271,7 @@ TEST_F(MirrorTest, UnfinishedWorkIsChecked) {
   EXPECT_EQ(chain_objects(*store), chain_objects(*other));
 }
 
-TEST_F(MirrorTest, RepairCopiesAgainWhatIsDamaged) {
+TEST_F(MirrorTest, RepairReplacesDamagedObjects) {
   publish(3);
   source.add_anchor(2);
   ASSERT_TRUE(status_of_run(other, all).ok());
@@ -289,7 +289,7 @@ TEST_F(MirrorTest, RepairCopiesAgainWhatIsDamaged) {
   EXPECT_EQ(mirror.repair().status().code(), Code::kNotFound);
 }
 
-TEST_F(MirrorTest, RepairRestoresRecordsOfMergedDeltasAndAnchors) {
+TEST_F(MirrorTest, RepairReplacesDamagedHopRecords) {
   publish(4);
   source.add_anchor(2);
   source.add_merged(0, 3);
@@ -304,13 +304,13 @@ TEST_F(MirrorTest, RepairRestoresRecordsOfMergedDeltasAndAnchors) {
   EXPECT_EQ(repaired.num_hops, 2U);
   EXPECT_EQ(chain_objects(*other), whole);
   EXPECT_TRUE(is_sound(other));
-  // Where the source has it no more, the damage is named.
+  // If the source no longer has it, the damage is reported.
   damage(*other, hops[0]);
   ASSERT_TRUE(store->remove(hops[0]).ok());
   EXPECT_EQ(mirror.repair().status().code(), Code::kCorruption);
 }
 
-TEST_F(MirrorTest, RepairRestoresDamagedOrMissingRecords) {
+TEST_F(MirrorTest, RepairReplacesDamagedOrMissingManifests) {
   publish(6);
   ASSERT_TRUE(status_of_run(other, all).ok());
   const auto whole = chain_objects(*other);
@@ -328,7 +328,7 @@ TEST_F(MirrorTest, RepairRestoresDamagedOrMissingRecords) {
   EXPECT_TRUE(pulls(other, 5));
 }
 
-TEST_F(MirrorTest, RepairLeavesAwayWhatRetentionRemoved) {
+TEST_F(MirrorTest, RepairDoesNotRestoreCollectedVersions) {
   publish(6);
   source.add_anchor(4);
   ASSERT_TRUE(status_of_run(other).ok());
@@ -338,7 +338,7 @@ TEST_F(MirrorTest, RepairLeavesAwayWhatRetentionRemoved) {
   EXPECT_EQ(versions(other), (Numbers{4, 5}));
 }
 
-TEST_F(MirrorTest, RetentionOfItsOwn) {
+TEST_F(MirrorTest, AppliesItsOwnRetention) {
   publish(6);
   source.add_anchor(4);
   MirrorOptions options{.all = true};
@@ -351,7 +351,7 @@ TEST_F(MirrorTest, RetentionOfItsOwn) {
   ASSERT_TRUE(status_of_run(other, options).ok());
   EXPECT_EQ(versions(other), (Numbers{4, 5, 6, 7}));
   EXPECT_EQ(versions(store).size(), 8U);
-  // What it removed does not come back, and neither does what leads from there.
+  // Collected versions do not come back, nor do merged deltas from them.
   source.add_merged(1, 6);
   EXPECT_TRUE(run(other, options)->empty());
   EXPECT_EQ(versions(other), (Numbers{4, 5, 6, 7}));
@@ -359,7 +359,7 @@ TEST_F(MirrorTest, RetentionOfItsOwn) {
   EXPECT_TRUE(pulls(other, 7));
 }
 
-TEST_F(MirrorTest, ContinuesAfterVersionsThatTheSourceRemoved) {
+TEST_F(MirrorTest, ContinuesAfterTheSourceWasPruned) {
   publish(3);
   ASSERT_TRUE(status_of_run(other).ok());
   publish(6);
@@ -373,7 +373,7 @@ TEST_F(MirrorTest, ContinuesAfterVersionsThatTheSourceRemoved) {
 }
 
 // The source's gc removes a version between its record and its parts.
-TEST_F(MirrorTest, ASourceThatIsPrunedMeanwhileIsPlannedAgain) {
+TEST_F(MirrorTest, PlansAgainWhenTheSourceIsPrunedMeanwhile) {
   publish(6);
   source.add_anchor(4);
   const auto hooked = std::make_shared<HookedStore>(store);
@@ -393,8 +393,8 @@ TEST_F(MirrorTest, ASourceThatIsPrunedMeanwhileIsPlannedAgain) {
   EXPECT_TRUE(pulls(other, 5));
 }
 
-// Two copy the same version at once, and one is faster.
-TEST_F(MirrorTest, TwoIntoOneMirror) {
+// Two mirrors copy the same version at once, and one is faster.
+TEST_F(MirrorTest, TwoWritersToOneMirrorGiveTheSameChain) {
   publish(4);
   const auto hooked = std::make_shared<HookedStore>(other);
   bool overtaken = false;
@@ -410,7 +410,7 @@ TEST_F(MirrorTest, TwoIntoOneMirror) {
   EXPECT_EQ(chain_objects(*store), chain_objects(*other));
 }
 
-TEST_F(MirrorTest, APublisherInTheMirrorIsNoticed) {
+TEST_F(MirrorTest, DetectsAPublisherInTheMirror) {
   publish(3);
   ASSERT_TRUE(status_of_run(other).ok());
   publish(2);
@@ -423,7 +423,7 @@ TEST_F(MirrorTest, APublisherInTheMirrorIsNoticed) {
   EXPECT_EQ(status_of_run(hooked).code(), Code::kConflict);
 }
 
-TEST_F(MirrorTest, EveryFaultEndsInTheSameChain) {
+TEST_F(MirrorTest, SurvivesEveryFault) {
   publish(5);
   source.add_anchor(3);
   source.add_merged(0, 4);
@@ -447,7 +447,7 @@ TEST_F(MirrorTest, EveryFaultEndsInTheSameChain) {
   }
 }
 
-TEST_F(MirrorTest, AStoreWithoutConditionalPutNeedsOneWriter) {
+TEST_F(MirrorTest, WithoutConditionalPutNeedsSingleWriter) {
   publish(3);
   const auto hooked = std::make_shared<HookedStore>(other);
   hooked->can.put_if_absent = false;
@@ -456,7 +456,7 @@ TEST_F(MirrorTest, AStoreWithoutConditionalPutNeedsOneWriter) {
   EXPECT_EQ(chain_objects(*store), chain_objects(*other));
 }
 
-TEST_F(MirrorTest, ItIsSeenInTheSource) {
+TEST_F(MirrorTest, SendsAHeartbeatToTheSource) {
   publish(2);
   ASSERT_TRUE(status_of_run(other, {.name = "eu"}).ok());
   const auto beats = must(source.chain.replicas());
@@ -466,7 +466,7 @@ TEST_F(MirrorTest, ItIsSeenInTheSource) {
   EXPECT_TRUE(objects_of(*other, kReplicaPrefix).empty());
 }
 
-TEST_F(MirrorTest, ForeignSchemaNameIsNotWritten) {
+TEST_F(MirrorTest, RefusesASchemaWithAForeignName) {
   publish(1);
   source.tamper = [](Manifest* manifest) { manifest->schema.name = "run.json"; };
   model.step();
@@ -477,7 +477,7 @@ TEST_F(MirrorTest, ForeignSchemaNameIsNotWritten) {
   EXPECT_EQ(versions(other), (Numbers{0}));
 }
 
-TEST_F(MirrorTest, SignaturesHoldAndStrangersAreRefused) {
+TEST_F(MirrorTest, KeepsSignaturesAndRefusesUntrustedKeys) {
   const TempFolder keys;
   for (const char* name : {"mine", "other"}) ASSERT_TRUE(make_key_files(keys.path() / name).ok());
   const auto signed_store = std::make_shared<MemoryStore>();
