@@ -1,4 +1,4 @@
-// What each kind of engine is asked, and what its answers mean.
+// The requests to each kind of engine, and the meaning of its answers.
 #include <signal.h>
 
 #include "notify/engine_options.h"
@@ -16,7 +16,7 @@ const Json kPage = "<html>please log in</html>";  // a proxy's, or another serve
 
 Json label(const char* version) { return step(200, {{"weight_version", version}}); }
 
-// A reload to version 12 by a server whose script differs in these answers from one that says yes.
+// A reload to version 12 by a server that accepts everything except for these answers.
 struct ReloadCase {
   const char* about;
   std::vector<std::pair<const char*, Json>> answers;
@@ -51,7 +51,7 @@ void check_reloads(const std::string& kind, const Json& says_yes,
   }
 }
 
-// Pause, reload and resume of a server that says yes; what it was asked.
+// Pause, reload and resume with a server that accepts everything; returns its requests.
 std::vector<HttpScript::Request> requests_of_a_reload(const std::string& kind, const Json& script,
                                                       const EngineOptions& options = quick()) {
   HttpScript server(script);
@@ -151,7 +151,7 @@ TEST(Sglang, MapsAnswersToErrors) {
   check_reloads("sglang", sglang_script(), cases);
 }
 
-TEST(Vllm, PausesReloadsForgetsAndResumes) {
+TEST(Vllm, PausesReloadsResetsCachesAndResumes) {
   const auto requests = requests_of_a_reload("vllm", vllm_script());
   ASSERT_EQ(calls_of(requests),
             (Calls{"POST /pause?mode=keep&clear_cache=false", kRpc,
@@ -166,7 +166,7 @@ TEST(Vllm, PausesReloadsForgetsAndResumes) {
   requests_of_a_reload("vllm", silent);
 }
 
-TEST(Vllm, WithoutDevelopmentModeItSaysSo) {
+TEST(Vllm, ReportsMissingDevelopmentMode) {
   HttpScript server;
   const auto engine = engine_at("vllm", server, quick(3));
   EXPECT_FAILS(engine->pause(), kUnsupported, "POST /pause: HTTP 404", "VLLM_SERVER_DEV_MODE=1");
@@ -238,7 +238,7 @@ TEST(Exec, RunsOnceWithTheVersionInItsEnvironment) {
   EXPECT_EQ(testing::read_file(out), "reload run-7 12 /models/local\n");
 }
 
-TEST(Exec, AFailureIsNotRepeated) {
+TEST(Exec, DoesNotRetryFailures) {
   const TempFolder folder;
   const std::string out = (folder.path() / "out").string();
   for (const bool ignored : {false, true}) {  // a program may ignore SIGCHLD
@@ -276,7 +276,7 @@ TEST(EngineSpec, NamesKindAndUrl) {
   EXPECT_EQ(name_of("exec=systemctl reload x=y"), "exec=systemctl reload x=y");
 }
 
-TEST(EngineSpec, SaysWhatIsWrong) {
+TEST(EngineSpec, ErrorsNameTheMistake) {
   const auto failure = [](std::string_view spec) { return make_engine(spec, {}).status(); };
   const Code bad = Code::kInvalidArgument;
   EXPECT_TRUE(is_failure(failure(""), bad, "sglang=URL, vllm=URL or exec=COMMAND"));
@@ -298,7 +298,7 @@ TEST(EngineSpec, SaysWhatIsWrong) {
   EXPECT_TRUE(is_failure(failure("vllm=http://host\r\nX: y"), bad, "character"));
 }
 
-TEST(EngineSpec, PasswordsAreRefusedAndNotRepeated) {
+TEST(EngineSpec, RejectsPasswordsWithoutRepeatingThem) {
   for (const char* spec : {"sglang=http://user:hunter2@host:1", "other=http://user:hunter2@host:1",
                            "http://user:hunter2@host:1"}) {
     const Status status = make_engine(spec, {}).status();
@@ -307,7 +307,7 @@ TEST(EngineSpec, PasswordsAreRefusedAndNotRepeated) {
   }
 }
 
-TEST(EngineSpec, AKeyThatWouldBeMoreThanOneHeaderIsRefused) {
+TEST(EngineSpec, RejectsKeysThatBreakTheHeader) {
   for (const std::string key :
        {"abc\n", "abc\r\nX-Admin: 1", "a\tb", " abc", "abc ", "a\x7f", "a\xc3\xa4"}) {
     for (const char* spec : {"sglang=http://h:1", "vllm=http://h:1"}) {

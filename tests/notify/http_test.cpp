@@ -8,7 +8,7 @@ namespace {
 
 size_t num_calls(const HttpScript& server) { return server.calls().size(); }
 
-TEST(Http, TriesAgainWhatMayPass) {
+TEST(Http, RetriesTransientFailures) {
   const std::vector<Json> passing = {step(500), step(502),     step(503),     step(429),
                                      step(408), does("reset"), does("close"), does("cut")};
   for (const Json& first : passing) {
@@ -20,7 +20,7 @@ TEST(Http, TriesAgainWhatMayPass) {
   }
 }
 
-TEST(Http, DoesNotRepeatWhatWasRefused) {
+TEST(Http, DoesNotRetryRefusals) {
   for (const int status : {301, 400, 401, 403, 404, 405, 409, 422, 501}) {
     HttpScript server(Json{{"POST /x", steps(step(status), step(200))}});
     const auto reply = must(EngineClient(server.url(), quick(5)).post("/x", "{}"));
@@ -29,14 +29,14 @@ TEST(Http, DoesNotRepeatWhatWasRefused) {
   }
 }
 
-TEST(Http, GivesUpAfterTheLastAttemptAndSaysWhy) {
+TEST(Http, ReportsTheLastFailureAfterAllAttempts) {
   HttpScript server(Json{{"GET /x", steps(step(503, {{"detail", "loading"}}))}});
   const EngineClient client(server.url(), quick(2));
   EXPECT_FAILS(client.get("/x"), kUnavailable, "GET /x: HTTP 503", "loading");
   EXPECT_EQ(num_calls(server), 3U);
 }
 
-TEST(Http, EndsWhenNobodyAnswers) {
+TEST(Http, TimesOutWithoutAnAnswer) {
   HttpScript server(Json{{"POST /x", steps(does("hang"))}});
   const EngineClient client(server.url(), quick(1, 0.5));
   EXPECT_FAILS(client.post("/x", "{}"), kUnavailable, "POST /x", "no answer in 0.5 s");
@@ -44,8 +44,8 @@ TEST(Http, EndsWhenNobodyAnswers) {
   EXPECT_EQ(num_calls(server), 2U);
 }
 
-// The server has the request, and would never answer.
-TEST(Http, EndsOnRequest) {
+// The server has received the request and never answers.
+TEST(Http, StopsWhenCancelled) {
   HttpScript server(Json{{"POST /x", steps(does("hang"))}});
   EngineOptions options = quick(5, 600);
   options.cancelled = [&] { return num_calls(server) == 1; };
@@ -56,7 +56,7 @@ TEST(Http, EndsOnRequest) {
   EXPECT_EQ(num_calls(server), 1U);
 }
 
-TEST(Http, EndsOnRequestBetweenAttempts) {
+TEST(Http, StopsWhenCancelledBetweenAttempts) {
   HttpScript server(Json{{"POST /x", steps(step(503))}});
   EngineOptions options = quick(5);
   options.limits.backoff_seconds = 600;
@@ -66,7 +66,7 @@ TEST(Http, EndsOnRequestBetweenAttempts) {
   EXPECT_EQ(num_calls(server), 1U);
 }
 
-TEST(Http, LastHeartbeatIsSentAfterTheRequestToStop) {
+TEST(Http, SendsTheLastPostAfterCancellation) {
   HttpScript server(
       Json{{"POST /x", steps(step(503), step(200))}, {"POST /y", steps(does("hang"))}});
   EngineOptions options = quick(1, 600);
@@ -78,7 +78,7 @@ TEST(Http, LastHeartbeatIsSentAfterTheRequestToStop) {
                "no answer within 5 s of the request to stop");
 }
 
-TEST(Http, AKeyThatTheServerEchoesIsHidden) {
+TEST(Http, HidesAKeyThatTheServerEchoes) {
   const std::string key = "sk-a/b\"c";
   EngineOptions options = quick();
   options.api_key = Secret(key);
@@ -108,20 +108,20 @@ TEST(Http, FollowsNoRedirectWithAKey) {
   EXPECT_EQ(num_calls(other), 0U);
 }
 
-TEST(Http, QuotesTheBeginningOfALongAnswer) {
+TEST(Http, QuotesOnlyTheBeginningOfALongAnswer) {
   HttpScript server(Json{{"GET /x", steps(step(400, std::string(1 << 20, 'y')))}});
   const auto reply = must(EngineClient(server.url(), quick()).get("/x"));
   EXPECT_EQ(reply.text.size(), size_t{1} << 20);
   EXPECT_LT(EngineClient::failure("GET", "/x", reply).message().size(), 400U);
 }
 
-TEST(Http, AnEndlessAnswerIsRefused) {
+TEST(Http, RejectsAnswersOverTheLimit) {
   HttpScript server(Json{{"GET /x", steps(step(400, std::string(9 << 20, 'y')))}});
   EXPECT_FAILS(EngineClient(server.url(), quick()).get("/x"), kCorruption,
                "larger than 8388608 bytes");
 }
 
-TEST(Http, AnswersCannotBreakALine) {
+TEST(Http, EscapesControlCharactersInAnswers) {
   const HttpAnswer reply{400, {}, "bad\nkey\r\nnext\x1b[31m"};
   const Status status = EngineClient::failure("POST", "/x?mode=keep", reply);
   EXPECT_EQ(status.message(), "POST /x: HTTP 400: bad?key??next?[31m");

@@ -15,7 +15,7 @@ const Calls kWholeSglang = {
     "POST /pause_generation", "GET /model_info",   "POST /update_weights_from_disk",
     "GET /model_info",        "POST /flush_cache", "POST /continue_generation"};
 
-// A patch that notes what had been asked of the engine when it was made.
+// A patch that records the engine's calls at the time it is made.
 class Patch {
  public:
   explicit Patch(const HttpScript* server, Result<Path> result = Path("/models/local"))
@@ -42,14 +42,14 @@ Notifier notifier_of(std::unique_ptr<Engine> first, std::unique_ptr<Engine> seco
   return notifier;
 }
 
-// A script that says yes, but for these answers.
+// A script that accepts everything except for these answers.
 Json script_of(const std::string& kind, const Json& answers) {
   Json script = kind == "vllm" ? vllm_script() : sglang_script();
   script.update(answers);
   return script;
 }
 
-// What comes of kChange around one engine with this script.
+// The outcome of kChange with one engine that follows this script.
 NotifyOutcome outcome_of(const std::string& kind, const HttpScript& server, Patch patch,
                          const EngineOptions& options = quick()) {
   return notifier_of(engine_at(kind, server, options)).around(kChange, patch.function());
@@ -70,7 +70,7 @@ TEST(Notifier, PatchesBetweenPauseAndReload) {
   EXPECT_GT(outcome.pause_seconds, 0);
 }
 
-TEST(Notifier, WithoutEnginesItOnlyPatches) {
+TEST(Notifier, WithoutEnginesOnlyPatches) {
   Notifier notifier;
   Patch patch(nullptr);
   const NotifyOutcome outcome = notifier.around(kChange, patch.function());
@@ -81,14 +81,14 @@ TEST(Notifier, WithoutEnginesItOnlyPatches) {
   EXPECT_EQ(outcome.pause_seconds, 0);
 }
 
-TEST(Notifier, ARelativeCheckpointIsMadeAbsolute) {
+TEST(Notifier, MakesTheCheckpointPathAbsolute) {
   HttpScript server(sglang_script());
   Patch patch(nullptr, Path("local/./x"));
   notifier_of(engine_at("sglang", server)).around(kChange, patch.function());
   EXPECT_EQ(server.requests()[2].body["model_path"], (fs::current_path() / "local/x").string());
 }
 
-TEST(Notifier, AnEngineThatCannotBePausedStopsThePatch) {
+TEST(Notifier, AFailedPauseStopsThePatch) {
   HttpScript good(sglang_script()), bad(vllm_script());
   bad.load(
       {{"POST /pause", steps(step(400, {{"error", "no"}}))}, {"POST /resume", steps(step(200))}});
@@ -100,13 +100,13 @@ TEST(Notifier, AnEngineThatCannotBePausedStopsThePatch) {
   EXPECT_FAILS(outcome.status(), kInvalidArgument, "version 12 was not applied",
                "vllm=" + bad.url(), "POST /pause");
   EXPECT_EQ(good.calls(), (Calls{"POST /pause_generation", "POST /continue_generation"}));
-  // The answer may have been lost on the way: it is told to resume as well.
+  // The answer may have been lost: the engine is told to resume as well.
   EXPECT_EQ(bad.calls(), (Calls{"POST /pause?mode=keep&clear_cache=false", "POST /resume"}));
   EXPECT_TRUE(outcome.engines[0].status.ok());
   EXPECT_EQ(outcome.serving(), kOld);
 }
 
-TEST(Notifier, WhereNoOpenFileChangesOnlyThatEngineIsLeftOut) {
+TEST(Notifier, SkipsOnlyTheFailedEngineWhenOpenFilesStay) {
   const Change copy{kNew, 11, false, kOld};
   const Change first{kNew, std::nullopt, true, std::nullopt};
   for (const Change& change : {copy, first}) {
@@ -137,8 +137,8 @@ TEST(Notifier, AFailedPatchResumesWithTheOldVersion) {
   EXPECT_TRUE(outcome.engines[0].status.ok());
 }
 
-// Its files have moved on since it refused an earlier version; it has not.
-TEST(Notifier, AnEngineThatRefusesAgainServesWhatItDid) {
+// The files have moved on since the engine refused an earlier version.
+TEST(Notifier, EngineThatRefusesAgainServesItsOldVersion) {
   HttpScript server(script_of("vllm", {{"POST /collective_rpc", steps(step(400))}}));
   for (const std::optional<Identity>& serving :
        {std::optional(Identity{"run-7", 9, ""}), std::optional<Identity>()}) {
@@ -161,7 +161,7 @@ TEST(Notifier, ARefusedReloadResumesWithTheOldVersion) {
   EXPECT_EQ(outcome.serving(), kOld);
 }
 
-TEST(Notifier, AReloadThatHangsIsResumedAndUnknown) {
+TEST(Notifier, AHangingReloadIsResumedWithVersionUnknown) {
   HttpScript server(script_of("vllm", {{"POST /collective_rpc", steps(does("hang"))}}));
   const NotifyOutcome outcome = outcome_of("vllm", server, Patch(nullptr), quick(1, 1.5));
   EXPECT_FAILS(outcome.status(), kUnavailable, "no answer");
@@ -203,7 +203,7 @@ TEST(Notifier, RetriesAfterResetAndStatus500) {
   EXPECT_EQ(outcome.serving(), kNew);
 }
 
-TEST(Notifier, AnEngineThatDoesNotResumeIsReportedWithItsNewVersion) {
+TEST(Notifier, AFailedResumeIsReportedWithTheNewVersion) {
   HttpScript server(script_of("sglang", {{"POST /continue_generation", steps(step(500))}}));
   const NotifyOutcome outcome = outcome_of("sglang", server, Patch(nullptr), quick(1));
   EXPECT_FAILS(outcome.status(), kUnavailable, "/continue_generation");
@@ -211,9 +211,9 @@ TEST(Notifier, AnEngineThatDoesNotResumeIsReportedWithItsNewVersion) {
   EXPECT_EQ(outcome.serving(), kNew);
 }
 
-// ---- requests to stop
+// ---- cancellation
 
-// Once the engine has been asked `what`.
+// True once the engine has received a request that starts with `what`.
 std::function<bool()> once_asked(const HttpScript& server, const std::string& what) {
   return [&server, what] {
     const Calls calls = server.calls();
@@ -231,7 +231,7 @@ NotifyOutcome cancelled_around(const std::string& kind, const HttpScript& server
   return notifier.around(change, patch->function());
 }
 
-TEST(Notifier, StoppedInAPauseItPatchesNothingAndResumes) {
+TEST(Notifier, CancelledPausePatchesNothingAndResumes) {
   for (const bool in_place : {true, false}) {
     HttpScript server(script_of("vllm", {{"POST /pause", steps(does("hang"))}}));
     Patch patch(nullptr);
@@ -245,7 +245,7 @@ TEST(Notifier, StoppedInAPauseItPatchesNothingAndResumes) {
   }
 }
 
-TEST(Notifier, StoppedInAReloadItResumesAndKnowsNothing) {
+TEST(Notifier, CancelledReloadResumesWithVersionUnknown) {
   for (const std::string kind : {"vllm", "sglang"}) {
     const bool vllm = kind == "vllm";
     const std::string reload = vllm ? "POST /collective_rpc" : "POST /update_weights_from_disk";
@@ -262,7 +262,7 @@ TEST(Notifier, StoppedInAReloadItResumesAndKnowsNothing) {
   }
 }
 
-TEST(Notifier, StoppedAfterThePatchItLeavesEnginesAsTheyAre) {
+TEST(Notifier, CancelledAfterThePatchKeepsTheOldVersion) {
   HttpScript server(vllm_script());
   bool patched = false;
   EngineOptions options = quick();

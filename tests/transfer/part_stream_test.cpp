@@ -1,4 +1,4 @@
-// Parts on their way to a store while the next ones are made.
+// Parts are uploaded while the next ones are made.
 #include "transfer/part_stream.h"
 
 #include <latch>
@@ -34,7 +34,7 @@ Status add(PartStream* stream, const std::string& name, size_t size) {
   return stream->add(std::move(entry), Payload::own(std::move(bytes)));
 }
 
-TEST(PartStreamTest, PartsAreWholeNamedInOrderAndHashed) {
+TEST(PartStreamTest, NamesOrdersAndHashesItsParts) {
   MemoryStore store;
   PartStream stream(store, options(1000), {}, {});
   const std::vector<uint8_t> viewed(1500, 9);
@@ -60,7 +60,7 @@ TEST(PartStreamTest, PartsAreWholeNamedInOrderAndHashed) {
   ASSERT_TRUE(stream.upload_phase().has_value());
 }
 
-TEST(PartStreamTest, SimultaneousPartsShareThreads) {
+TEST(PartStreamTest, SplitsPartsAmongUploadThreads) {
   constexpr size_t kMiB = size_t{1} << 20;
   MemoryStore store;
   PartStream stream(store, options(64 * kMiB, 512 * kMiB), {}, {});  // four uploads at once
@@ -90,7 +90,7 @@ TEST(PartStreamTest, EmptyDeltaHasNoPartUnlessATensorWasRemoved) {
   EXPECT_EQ(part.info.removed, (std::vector<std::string>{"gone"}));
 }
 
-TEST(PartStreamTest, AbandonedPublishRemovesWhatItPut) {
+TEST(PartStreamTest, AbandonedPublishRemovesItsParts) {
   MemoryStore store;
   {
     PartStream stream(store, options(100), {}, {});
@@ -99,7 +99,7 @@ TEST(PartStreamTest, AbandonedPublishRemovesWhatItPut) {
   EXPECT_TRUE(store.list("", "", 10)->empty());
 }
 
-// Puts wait until they are let go; one may fail.
+// Puts wait until they are released; one of them may fail.
 struct Gate {
   std::atomic<int> puts{0};
   std::latch latch{1};
@@ -112,7 +112,7 @@ struct Gate {
   }
 };
 
-TEST(PartStreamTest, AddWaitsWhileTooMuchIsOnItsWay) {
+TEST(PartStreamTest, AddBlocksAtTheMemoryLimit) {
   Gate gate;
   HookedStore store;
   store.before_put = [&](std::string_view name) { return gate.pass(name); };
@@ -132,7 +132,7 @@ TEST(PartStreamTest, AddWaitsWhileTooMuchIsOnItsWay) {
   EXPECT_EQ(stream.parts().size(), 5);
 }
 
-TEST(PartStreamTest, AFailedPutEndsTheStream) {
+TEST(PartStreamTest, AFailedPutFailsTheStream) {
   Gate gate;
   gate.fail_at = 1;
   gate.latch.count_down();

@@ -1,4 +1,4 @@
-// A body that is made and hashed ahead of who sends it.
+// A body that is read and hashed ahead of its sender.
 #include "transfer/read_ahead.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ std::vector<uint8_t> contents() {
   return bytes;
 }
 
-// Fails from some byte on.
+// Fails from byte `end` on.
 class CutBody final : public Body {
  public:
   CutBody(const Body& body, uint64_t end) : body_(body), end_(end) {}
@@ -40,7 +40,7 @@ std::vector<uint8_t> read_in_order(const Body& body, size_t begin, size_t piece)
   return all;
 }
 
-TEST(ReadAheadTest, GivesTheBytesAndTheirDigestInAnyPieces) {
+TEST(ReadAheadTest, GivesBytesAndDigestForAnyPieceSize) {
   const std::vector<uint8_t> bytes = contents();
   const MemoryBody body(bytes);
   for (const size_t piece : {size_t{100'000}, size_t{1} << 20, size_t{5'000'001}, kSize}) {
@@ -50,7 +50,7 @@ TEST(ReadAheadTest, GivesTheBytesAndTheirDigestInAnyPieces) {
   }
 }
 
-TEST(ReadAheadTest, ARetryAndPiecesInAnotherOrderGiveTheSame) {
+TEST(ReadAheadTest, RetriesAndOtherOrdersGiveTheSame) {
   const std::vector<uint8_t> bytes = contents();
   const MemoryBody body(bytes);
   ReadAhead ahead(body);
@@ -62,7 +62,7 @@ TEST(ReadAheadTest, ARetryAndPiecesInAnotherOrderGiveTheSame) {
   EXPECT_EQ(must(ahead.sha256()), digest_of(DigestKind::kSha256, bytes));
 }
 
-TEST(ReadAheadTest, WhatNobodyReadIsHashedAllTheSame) {
+TEST(ReadAheadTest, HashesBytesThatNobodyRead) {
   for (const size_t size : {size_t{0}, size_t{1}, kSize}) {
     const std::vector<uint8_t> bytes = contents();
     const MemoryBody body(Bytes(bytes).first(size));
@@ -71,7 +71,7 @@ TEST(ReadAheadTest, WhatNobodyReadIsHashedAllTheSame) {
   }
 }
 
-TEST(ReadAheadTest, AFailureComesToWhoReads) {
+TEST(ReadAheadTest, ReportsFailuresToTheReader) {
   const std::vector<uint8_t> bytes = contents();
   const MemoryBody body(bytes);
   const CutBody cut(body, 10'000'000);
@@ -82,7 +82,7 @@ TEST(ReadAheadTest, AFailureComesToWhoReads) {
   EXPECT_EQ(ahead.sha256().status().code(), Code::kIo);
 }
 
-TEST(ReadAheadTest, MayGoBeforeItIsRead) {
+TEST(ReadAheadTest, CanBeDestroyedBeforeItIsRead) {
   const std::vector<uint8_t> bytes = contents();
   const MemoryBody body(bytes);
   ReadAhead ahead(body);

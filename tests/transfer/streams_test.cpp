@@ -1,4 +1,4 @@
-// Objects large enough that threads of their own hash and follow them.
+// Objects so large that they are hashed and followed by threads of their own.
 #include "transfer/fetch_sink.h"
 
 #include <latch>
@@ -74,7 +74,7 @@ TEST_F(FetchSinkTest, HashesAndFollowsInAnyOrder) {
   }
 }
 
-TEST_F(FetchSinkTest, PlainPiecesThatComeTwiceAreHashedFromTheFile) {
+TEST_F(FetchSinkTest, HashesDuplicatePiecesFromTheFile) {
   const auto sink = make(nullptr);
   for (const size_t at : places()) {
     ASSERT_TRUE(write_piece(sink.get(), at).ok());
@@ -83,18 +83,18 @@ TEST_F(FetchSinkTest, PlainPiecesThatComeTwiceAreHashedFromTheFile) {
   EXPECT_EQ(sink->finish().value(), digest);
 }
 
-TEST_F(FetchSinkTest, AFullDiskEndsIt) {
+TEST_F(FetchSinkTest, AFullDiskStopsIt) {
   RecordingFollower follower(io_error("no space"), 1'000'000);
   const auto sink = make(&follower);
   Status status;
   size_t at = 0;
   for (; status.ok() && at < object.size(); at += kPieceBytes) status = write_piece(sink.get(), at);
   EXPECT_EQ(status.code(), Code::kIo) << status.to_string();
-  // What may wait between the two, and a chunk that is not full.
+  // At most the queue between the two and one partial chunk.
   EXPECT_LE(at, 1'000'000 + (size_t{5} << 20));
 }
 
-TEST_F(FetchSinkTest, DamageWaitsForTheDigest) {
+TEST_F(FetchSinkTest, DamageIsReportedAfterTheDigest) {
   RecordingFollower follower(corruption("not a packed file"), 1'000'000);
   const auto sink = make(&follower);
   for (const size_t at : places()) ASSERT_TRUE(write_piece(sink.get(), at).ok());
@@ -102,7 +102,7 @@ TEST_F(FetchSinkTest, DamageWaitsForTheDigest) {
   EXPECT_EQ(sink->followed().code(), Code::kCorruption);
 }
 
-TEST_F(FetchSinkTest, StopsOnRequestAndBehindTheEnd) {
+TEST_F(FetchSinkTest, RejectsBytesPastTheEndAndStopsOnRequest) {
   RecordingFollower follower;
   const auto sink = make(&follower);
   ASSERT_TRUE(write_piece(sink.get(), 0).ok());
@@ -111,7 +111,7 @@ TEST_F(FetchSinkTest, StopsOnRequestAndBehindTheEnd) {
   EXPECT_EQ(write_piece(sink.get(), kPieceBytes).code(), Code::kCancelled);
 }
 
-TEST_F(FetchSinkTest, MissingBytesAreNamed) {
+TEST_F(FetchSinkTest, MissingBytesChangeTheDigest) {
   for (const bool followed : {false, true}) {
     RecordingFollower follower;
     const auto sink = make(followed ? &follower : nullptr);
@@ -130,7 +130,7 @@ std::vector<uint8_t> tee_bytes(size_t size) {
   return bytes;
 }
 
-TEST(Tee, EveryTakerHasEveryByteInOrder) {
+TEST(Tee, EveryConsumerGetsEveryByteInOrder) {
   std::mt19937_64 random(1);
   for (const bool threaded : {false, true}) {
     for (const size_t size : {0, 1, 1000, 524'288, 9'000'000}) {
@@ -165,7 +165,7 @@ TEST(Tee, ContinuesAfterADrain) {
   EXPECT_TRUE(got == bytes);
 }
 
-TEST(Tee, WaitsForTheSlowest) {
+TEST(Tee, WaitsForTheSlowestConsumer) {
   constexpr size_t kMost = size_t{4} << 20;
   std::atomic<size_t> written{0}, slow{0};
   std::atomic<bool> too_far{false};
@@ -185,7 +185,7 @@ TEST(Tee, WaitsForTheSlowest) {
   EXPECT_FALSE(too_far);
 }
 
-TEST(Tee, DropsWhatWaitsWhenItGoes) {
+TEST(Tee, DropsQueuedChunksWhenDestroyed) {
   std::latch began(1), go_on(1);
   std::atomic<size_t> calls{0};
   std::thread opener;
@@ -218,7 +218,7 @@ TEST(UploadQueue, RunsEveryJob) {
   EXPECT_EQ(queue.phase("upload")->name, "upload");
 }
 
-TEST(UploadQueue, TheFirstFailureEndsIt) {
+TEST(UploadQueue, TheFirstFailureStopsIt) {
   UploadQueue queue("uploading", 1, 1, PublishClock(), {});
   bool ran = false;
   (void)queue.push(1, [] { return io_error("the first"); });
@@ -228,8 +228,8 @@ TEST(UploadQueue, TheFirstFailureEndsIt) {
   EXPECT_TRUE(queue.stopping());
 }
 
-// A job has no memory: the message says what the queue was doing, not what a codec would have done.
-TEST(UploadQueue, OutOfMemoryNamesWhatWasDone) {
+// The message names the queue's operation, not a codec's.
+TEST(UploadQueue, OutOfMemoryNamesTheOperation) {
   UploadQueue uploads("uploading", 1, 1, PublishClock(), {});
   (void)uploads.push(1, []() -> Status { throw std::bad_alloc(); });
   EXPECT_EQ(uploads.finish().to_string(), "out of memory: uploading");
