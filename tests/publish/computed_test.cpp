@@ -1,5 +1,5 @@
-// Tensors that are made as they are read: the same versions as of bytes that are there, and what
-// making fails with is what publishing fails with.
+// Tensors that are computed while they are read give the same versions as tensors in memory, and an
+// error of the computation fails the publish.
 #include <bit>
 
 #include "diff/computed_tensors.h"
@@ -11,7 +11,7 @@
 namespace deltawire::testing {
 namespace {
 
-// A copy for each read: nothing of it is there before and after.
+// Computes a copy for each read: the bytes exist only during it.
 class ComputedBody final : public Body {
  public:
   ComputedBody(const TestTensor& tensor, const Status& failure)
@@ -54,7 +54,7 @@ class ComputedTest : public ::testing::Test {
   Status failure_;
 };
 
-TEST_F(ComputedTest, VersionsAreThoseOfBytesThatAreThere) {
+TEST_F(ComputedTest, VersionsEqualThoseOfTensorsInMemory) {
   TempFolder folder;
   for (const bool on_disk : {false, true}) {
     store_ = std::make_shared<HookedStore>();
@@ -88,7 +88,7 @@ TEST_F(ComputedTest, FailureOfTheComputationCommitsNothing) {
   }
 }
 
-TEST_F(ComputedTest, WrongDtypeOrShapeIsRefused) {
+TEST_F(ComputedTest, RejectsWrongShapesAndBytesGivenToo) {
   Publisher publisher = Publisher::open(store_).value();
   std::vector<PublishTensor> tensors = made();
   tensors[1].view.shape = {32, 6};
@@ -101,8 +101,8 @@ TEST_F(ComputedTest, WrongDtypeOrShapeIsRefused) {
   EXPECT_TRUE(publisher.publish(made()).ok());
 }
 
-// ---- Master weights in host memory that are published rounded: the bits that torch rounds to,
-// whoever asks for which bytes, and the same versions as of a rounded copy.
+// ---- Master weights in host memory that are published rounded: the same bits as torch's rounding
+// for any range of bytes, and the same versions as a rounded copy.
 
 TEST(RoundingTest, F16RoundsToNearestEven) {
   for (uint32_t bits = 0; bits < 0x7c00; ++bits) {  // all that are finite, and both signs
@@ -110,7 +110,7 @@ TEST(RoundingTest, F16RoundsToNearestEven) {
       const uint32_t f16 = sign | bits;
       const uint32_t own = f32_of_f16(f16);
       EXPECT_EQ(f16_of_f32(own), f16);
-      // Half-way to the next one, as F32 has it exactly; above the largest, that is infinity.
+      // Half-way to the next value, which is exact in F32; above the largest, the next is infinity.
       const double low = std::bit_cast<float>(f32_of_f16(bits));
       const double high = bits == 0x7bff ? 65536.0 : std::bit_cast<float>(f32_of_f16(bits + 1));
       const uint32_t half = std::bit_cast<uint32_t>(float((low + high) / 2)) | sign << 16;
@@ -132,7 +132,7 @@ PublishTensor masters_of(const std::vector<float>& values, DType as) {
   return {{"w", as, {values.size()}, bytes}, {}, Memory::kHost, DType::kF32};
 }
 
-TEST(RoundingTest, BytesAreTheSameWhereverTheyAreCut) {
+TEST(RoundingTest, BytesAreTheSameForAnyRange) {
   std::mt19937 random(3);
   std::vector<float> values(100);
   for (float& value : values) value = std::bit_cast<float>(uint32_t(random()));
@@ -160,7 +160,7 @@ TEST(RoundingTest, BytesAreTheSameWhereverTheyAreCut) {
   }
 }
 
-// A model of masters in F32, and what it is when it is rounded.
+// A model of F32 masters, and its rounded form.
 class RoundedPublisherTest : public ::testing::Test {
  protected:
   RoundedPublisherTest() {
@@ -194,7 +194,7 @@ class RoundedPublisherTest : public ::testing::Test {
     }
     return model;
   }
-  // Moves most masters by less than bf16 can tell, and a few by more.
+  // Changes most masters by less than bf16 can represent, and a few by more.
   void step() {
     std::mt19937 random(unsigned(++steps_));
     for (TestTensor& tensor : masters_.tensors) {
@@ -209,7 +209,7 @@ class RoundedPublisherTest : public ::testing::Test {
   uint64_t steps_ = 0;
 };
 
-TEST_F(RoundedPublisherTest, VersionsAreThoseOfARoundedCopy) {
+TEST_F(RoundedPublisherTest, VersionsEqualThoseOfARoundedCopy) {
   TempFolder folder;
   for (const bool on_disk : {false, true}) {
     store_ = std::make_shared<HookedStore>();
@@ -234,14 +234,14 @@ TEST_F(RoundedPublisherTest, VersionsAreThoseOfARoundedCopy) {
   }
 }
 
-TEST_F(RoundedPublisherTest, WhatRoundsToTheSameIsNoChange) {
+TEST_F(RoundedPublisherTest, SameRoundedValuesAreNoChange) {
   Publisher publisher = Publisher::open(store_).value();
   ASSERT_TRUE(publisher.publish(views()).ok());
   masters_.tensors[0].bytes[400] ^= 1;  // the last bit of a master
   EXPECT_FALSE(must(publisher.publish(views())).committed);
 }
 
-TEST_F(RoundedPublisherTest, WhatCannotBeRoundedIsNamed) {
+TEST_F(RoundedPublisherTest, RejectsTypesThatCannotBeRounded) {
   Publisher publisher = Publisher::open(store_).value();
   std::vector<PublishTensor> tensors = views();
   tensors[0].view.dtype = DType::kI32;

@@ -1,4 +1,4 @@
-// Which checkpoints of a folder are complete and new.
+// Detects which checkpoints of a folder are complete and new.
 #include "publish/folder_watch.h"
 
 #include "checkpoints.h"
@@ -20,7 +20,7 @@ class FolderWatchTest : public ::testing::Test {
     for (const fs::path& path : found) names.push_back(path.filename().string());
     return names;
   }
-  // Writes with a time of its own, so that the order does not depend on the clock's steps.
+  // Sets the file time explicitly, so that the order does not depend on the clock's resolution.
   void write(const std::string& name, int second) {
     write_checkpoint(at(name), tensors);
     fs::last_write_time(at(name),
@@ -29,7 +29,7 @@ class FolderWatchTest : public ::testing::Test {
   using Names = std::vector<std::string>;
 };
 
-TEST_F(FolderWatchTest, FilesAndFoldersInTheOrderTheyWereWritten) {
+TEST_F(FolderWatchTest, ListsFilesAndFoldersByTimeWritten) {
   write("z.safetensors", 1);
   write("a.safetensors", 2);
   write_sharded(at("step-3"), tensors, 2);
@@ -40,7 +40,7 @@ TEST_F(FolderWatchTest, FilesAndFoldersInTheOrderTheyWereWritten) {
   EXPECT_EQ(ready(&watch), (Names{"z.safetensors", "a.safetensors", "step-3"}));
 }
 
-TEST_F(FolderWatchTest, IncompleteOnesWait) {
+TEST_F(FolderWatchTest, WaitsForIncompleteCheckpoints) {
   write_sharded(at("step-1"), tensors, 2);
   fs::rename(at("step-1/a-00002.safetensors"), elsewhere.path() / "shard");
   auto watch = open();
@@ -53,7 +53,7 @@ TEST_F(FolderWatchTest, IncompleteOnesWait) {
   EXPECT_EQ(ready(&watch), (Names{"step-1"}));
 }
 
-TEST_F(FolderWatchTest, SkippedCheckpointsAreReportedOnceWithAReason) {
+TEST_F(FolderWatchTest, ReportsSkippedCheckpointsOnceWithAReason) {
   const auto skipped = [](FolderWatch* watch) {
     std::map<std::string, std::string> reasons;
     for (const auto& [path, reason] : watch->newly_skipped()) {
@@ -77,7 +77,7 @@ TEST_F(FolderWatchTest, SkippedCheckpointsAreReportedOnceWithAReason) {
   EXPECT_TRUE(contains(first.at("notes.txt"), "neither a .safetensors file"));
   ready(&watch);
   EXPECT_TRUE(skipped(&watch).empty());
-  // Another reason is told; one that is complete by now is published.
+  // A new reason is reported; a checkpoint that is now complete is published.
   folder.put("half.safetensors", whole.substr(0, 20));
   folder.put("begun/model.safetensors", whole);
   EXPECT_EQ(ready(&watch).size(), 2);
@@ -86,7 +86,7 @@ TEST_F(FolderWatchTest, SkippedCheckpointsAreReportedOnceWithAReason) {
   EXPECT_NE(second.at("half.safetensors"), first.at("half.safetensors"));
 }
 
-TEST_F(FolderWatchTest, OnesThatStillChangeWait) {
+TEST_F(FolderWatchTest, WaitsForCheckpointsThatStillChange) {
   write("a.safetensors", 1);
   auto watch = FolderWatch::open(folder.path(), {3600}).value();
   EXPECT_TRUE(ready(&watch).empty());
@@ -95,7 +95,7 @@ TEST_F(FolderWatchTest, OnesThatStillChangeWait) {
   EXPECT_TRUE(ready(&watch).empty());
 }
 
-TEST_F(FolderWatchTest, PublishedOnesAreRememberedUntilTheyChange) {
+TEST_F(FolderWatchTest, RemembersPublishedCheckpointsUntilTheyChange) {
   write("a.safetensors", 1);
   write("b.safetensors", 2);
   const fs::path memory = elsewhere.path() / "watched.json";
@@ -115,7 +115,7 @@ TEST_F(FolderWatchTest, PublishedOnesAreRememberedUntilTheyChange) {
   EXPECT_EQ(ready(&watch), (Names{"a.safetensors"}));
 }
 
-TEST_F(FolderWatchTest, WhatIsWrittenAfterItWasFoundIsNew) {
+TEST_F(FolderWatchTest, RewrittenCheckpointIsNew) {
   write("a.safetensors", 1);
   auto watch = open();
   EXPECT_EQ(ready(&watch), (Names{"a.safetensors"}));
@@ -124,13 +124,13 @@ TEST_F(FolderWatchTest, WhatIsWrittenAfterItWasFoundIsNew) {
   EXPECT_EQ(ready(&watch), (Names{"a.safetensors"}));
 }
 
-TEST_F(FolderWatchTest, BadFoldersAndMemoriesAreErrors) {
+TEST_F(FolderWatchTest, ReportsBadFoldersAndMemories) {
   EXPECT_FAILS(FolderWatch::open(at("missing"), {0}), kNotFound, "missing");
   auto watch = open();
   EXPECT_FAILS(watch.remember_in(elsewhere.put("m.json", "[]")), kCorruption, "m.json");
 }
 
-TEST_F(FolderWatchTest, WaitingEndsWhenSomethingAppears) {
+TEST_F(FolderWatchTest, WaitReturnsWhenAFileAppears) {
   auto watch = open();
   std::thread writer([&] { write("a.safetensors", 1); });
   watch.wait(600);  // the test's own time limit is shorter

@@ -1,4 +1,4 @@
-// Versions stored whole: plain checkpoint directories, streamed from wherever the tensors are.
+// Full versions: plain checkpoint directories, streamed from wherever the tensors are.
 #include "publish/full_version.h"
 
 #include "checkpoints.h"
@@ -53,14 +53,14 @@ TEST_F(FullVersionTest, SmallModelsAreOneFile) {
   put(files);
   expect_same();
   const auto checkpoint = must(Checkpoint::open(result()));
-  // transformers asks for it, and every element is aligned.
+  // transformers requires it, and every element is aligned.
   EXPECT_EQ(checkpoint.files()[0].metadata, (Metadata{{"format", "pt"}}));
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
     EXPECT_EQ(tensor.offset % (dtype_bits(tensor.view.dtype) / 8), 0) << tensor.view.name;
   }
 }
 
-TEST_F(FullVersionTest, AdaptersOfPeftHaveItsFileName) {
+TEST_F(FullVersionTest, PeftAdaptersGetTheirFileName) {
   const std::string module = "base_model.model.model.layers.0.self_attn.q_proj.";
   const auto file_name = [](const std::vector<std::string>& names) {
     std::vector<WholeTensor> wholes;
@@ -75,13 +75,13 @@ TEST_F(FullVersionTest, AdaptersOfPeftHaveItsFileName) {
   EXPECT_EQ(file_name({a, b, "base_model.model.score.weight"}), "adapter_model.safetensors");
   EXPECT_EQ(file_name({a, b, "base_model.model.model.embed_tokens.base_layer.weight"}),
             "adapter_model.safetensors");
-  // A model with its adapter inside, other names, no LoRA at all: checkpoints like any other.
+  // A model with an adapter inside, other names, no LoRA: ordinary checkpoints.
   EXPECT_EQ(file_name({module + "lora_A.default.weight"}), "model.safetensors");
   EXPECT_EQ(file_name({"model." + a}), "model.safetensors");
   EXPECT_EQ(file_name({"base_model.model.score.weight"}), "model.safetensors");
 }
 
-TEST_F(FullVersionTest, LargeOnesAreShardsWithAnIndex) {
+TEST_F(FullVersionTest, LargeModelsAreShardedWithAnIndex) {
   DW_LABEL(long);
   std::vector<WholeTensor> wholes;
   for (const TestTensor& tensor : tensors) wholes.push_back(whole(tensor));
@@ -93,7 +93,7 @@ TEST_F(FullVersionTest, LargeOnesAreShardsWithAnIndex) {
   expect_same();
 }
 
-TEST_F(FullVersionTest, BoxesOfRanksAreJoined) {
+TEST_F(FullVersionTest, JoinsBoxesOfRanks) {
   std::vector<std::vector<uint8_t>> kept;
   std::vector<WholeTensor> wholes;
   for (const TestTensor& tensor : tensors) {
@@ -111,7 +111,7 @@ TEST_F(FullVersionTest, BoxesOfRanksAreJoined) {
     }
   }
   const auto files = must(lay_out_checkpoint(wholes));
-  // At every offset, in pieces of every size: what a store that retries asks for.
+  // At every offset, in pieces of every size, as a store that retries reads it.
   const Body& body = *files[0].body;
   std::vector<uint8_t> all(body.size());
   ASSERT_TRUE(body.read(0, all).ok());
@@ -124,7 +124,7 @@ TEST_F(FullVersionTest, BoxesOfRanksAreJoined) {
   expect_same();
 }
 
-TEST_F(FullVersionTest, CheckpointsOnDiskAreTakenAsTheyAre) {
+TEST_F(FullVersionTest, CheckpointsOnDiskKeepTheirFiles) {
   write_sharded(folder.path() / "ckpt", tensors, 2);
   const auto checkpoint = must(Checkpoint::open(folder.path() / "ckpt"));
   auto files = must(files_of_checkpoint(checkpoint, contents_of(tensors_of(checkpoint), nullptr)));
@@ -135,8 +135,8 @@ TEST_F(FullVersionTest, CheckpointsOnDiskAreTakenAsTheyAre) {
   }
 }
 
-// Neither the store nor every reader could do with these names.
-TEST_F(FullVersionTest, OddNamesOfWeightsAreLaidOutAnew) {
+// These names are not valid in the store or for every reader.
+TEST_F(FullVersionTest, RenamesWeightsFilesWithInvalidNames) {
   for (const std::string name : {"ä b.safetensors", "current", "v0000000001", "weights.bin"}) {
     fs::remove_all(folder.path() / "ckpt");
     fs::remove_all(folder.path() / "store");
@@ -154,7 +154,7 @@ TEST_F(FullVersionTest, OddNamesOfWeightsAreLaidOutAnew) {
   }
 }
 
-TEST_F(FullVersionTest, AbandonedPublishRemovesWhatItPut) {
+TEST_F(FullVersionTest, AbandonedUploadRemovesItsObjects) {
   MemoryStore store;
   {
     FullUpload upload(store, "full/x/", lay_out_checkpoint({whole(tensors[0])}).value(), {}, {});
@@ -170,7 +170,7 @@ TEST_F(FullVersionTest, AbandonedPublishRemovesWhatItPut) {
   EXPECT_TRUE(store.list("", "", 10)->empty());
 }
 
-// A put that would take for ever: it ends when the upload is given up.
+// A put that never ends by itself: it stops when the upload is cancelled.
 class EndlessStore final : public ForwardingStore {
  public:
   EndlessStore() : ForwardingStore(std::make_shared<MemoryStore>()) {}
@@ -185,7 +185,7 @@ class EndlessStore final : public ForwardingStore {
   std::atomic<bool> begun{false};
 };
 
-TEST_F(FullVersionTest, APutOnASlowLinkIsNotWaitedFor) {
+TEST_F(FullVersionTest, CancelsAPutOnASlowLink) {
   EndlessStore store;
   const auto files = [&] { return *lay_out_checkpoint({whole(tensors[0])}); };
   {

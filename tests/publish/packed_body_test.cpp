@@ -1,4 +1,4 @@
-// Whole versions on their way: packed while they are read, unpacked while they arrive, in pieces of
+// Full versions in transfer: packed while they are read, unpacked while they arrive, in pieces of
 // any size.
 #include "diff/packed_body.h"
 
@@ -20,7 +20,7 @@
 namespace deltawire::testing {
 namespace {
 
-// Weights of several dtypes, more than one block, and what does not pay.
+// Weights of several dtypes, more than one block, and data that does not compress.
 std::string make_plain_file(uint64_t seed, uint64_t rows = 300) {
   const std::vector<TensorSpec> specs = {
       {"a", DType::kBF16, {rows, 500}}, {"b", DType::kF32, {70'001}},
@@ -62,7 +62,7 @@ struct PackedBodyTest : ::testing::Test {
   TempFolder folder;
 };
 
-TEST_F(PackedBodyTest, IsTheSameHoweverItIsRead) {
+TEST_F(PackedBodyTest, IsTheSameForAnyReads) {
   ASSERT_NE(body, nullptr);
   EXPECT_LT(body->size(), plain.size());
   const std::string whole = read_in_pieces(*body, size_t(body->size()), random);
@@ -84,7 +84,7 @@ TEST_F(PackedBodyTest, IsTheSameHoweverItIsRead) {
   EXPECT_TRUE(std::string(back.begin(), back.end()) == plain);
 }
 
-// As a GPU does it: plans all of an array, codes some of its blocks.
+// Like a GPU: plans a whole array, and codes some of its blocks.
 class HostCoder final : public ArrayCoder {
  public:
   HostCoder(Layout layout, Bytes array) : layout_(layout), array_(array) {}
@@ -118,7 +118,7 @@ class HostCoder final : public ArrayCoder {
   const Bytes array_;
 };
 
-// Fails where somebody reads what is coded elsewhere.
+// Fails if bytes that are coded elsewhere are read from it.
 class PartlyBody final : public Body {
  public:
   PartlyBody(const std::string& text, size_t begin, size_t end)
@@ -135,7 +135,7 @@ class PartlyBody final : public Body {
   const size_t begin_, end_;
 };
 
-TEST_F(PackedBodyTest, TensorsThatAreCodedElsewhereGiveTheSameFile) {
+TEST_F(PackedBodyTest, TensorsCodedElsewhereGiveTheSameFile) {
   const std::string large = make_plain_file(3, 40'000);  // reads are ahead of what was asked for
   const size_t header = 8 + size_t(load_le<uint64_t>(as_bytes(large).data()));
   const auto entries =
@@ -166,13 +166,13 @@ TEST_F(PackedBodyTest, TensorsThatAreCodedElsewhereGiveTheSameFile) {
   }
 }
 
-TEST_F(PackedBodyTest, NoiseIsNotPacked) {
+TEST_F(PackedBodyTest, DoesNotPackNoise) {
   std::string noise = serialise_safetensors_header({{"x", DType::kBF16, {50'000}}}).value();
   for (int i = 0; i < 100'000; ++i) noise.push_back(char(random()));
   EXPECT_EQ(pack_body(OwnedBody::of(noise), nullptr).value(), nullptr);
 }
 
-TEST_F(PackedBodyTest, UnpackedWhileItArrives) {
+TEST_F(PackedBodyTest, UnpacksWhileItArrives) {
   const std::string packed = read_in_pieces(*body, 1 << 20, random);
   for (const size_t most : {50, 5000, 300'000, 3'000'000}) {
     UnpackStream stream(folder.path() / "plain", packed.size());
@@ -203,8 +203,8 @@ TEST_F(PackedBodyTest, DamageIsAnErrorOrAnotherFile) {
   }
 }
 
-// A store may bring pieces in any order, and again after a failure.
-TEST_F(PackedBodyTest, PiecesComeInAnyOrderAndTwice) {
+// A store may deliver pieces in any order, and repeat them after a failure.
+TEST_F(PackedBodyTest, AcceptsPiecesInAnyOrderAndTwice) {
   const std::string plain = make_plain_file(3, 8000);  // threads of its own unpack it
   body = pack_body(OwnedBody::of(plain), nullptr).value();
   const std::string packed = read_in_pieces(*body, 1 << 20, random);
@@ -231,9 +231,9 @@ TEST_F(PackedBodyTest, PiecesComeInAnyOrderAndTwice) {
   }
 }
 
-// ---- Arrays that are coded while they are read, and new tensors that come that way.
+// ---- Arrays that are coded while they are read, and new tensors that are stored this way.
 
-// Reads the same bytes, until it is told to read others.
+// Reads the same bytes, until `changed` is set.
 class ChangingBody final : public Body {
  public:
   explicit ChangingBody(Bytes bytes) : bytes_(bytes) {}
@@ -249,7 +249,7 @@ class ChangingBody final : public Body {
   const Bytes bytes_;
 };
 
-TEST(CodedArray, IsThePayloadOfTheCodecHoweverItIsRead) {
+TEST(CodedArray, EqualsTheCodecsPayloadForAnyReads) {
   std::mt19937_64 random(1);
   ThreadPool pool(3);
   for (const uint64_t n : {1000, 65'536, 300'001}) {
@@ -275,7 +275,7 @@ TEST(CodedArray, IsThePayloadOfTheCodecHoweverItIsRead) {
   }
 }
 
-TEST(CodedArray, NoneWhereItDoesNotPay) {
+TEST(CodedArray, IsNotUsedWhereItDoesNotPay) {
   const TestTensor bytes = make_tensor("x", DType::kU8, {100'000}, 1);
   const auto body = std::make_shared<MemoryBody>(Bytes(bytes.bytes));
   EXPECT_EQ(code_array(layout_of(DType::kU8), body, nullptr).value(), nullptr);
@@ -283,7 +283,7 @@ TEST(CodedArray, NoneWhereItDoesNotPay) {
   EXPECT_EQ(code_array(layout_of(DType::kBF16), OwnedBody::of(""), nullptr).value(), nullptr);
 }
 
-TEST(CodedArray, WeightsThatChangeMeanwhileAreAnError) {
+TEST(CodedArray, DetectsWeightsThatChangeMeanwhile) {
   const TestTensor tensor = make_tensor("x", DType::kBF16, {200'000}, 1);
   const auto plain = std::make_shared<ChangingBody>(tensor.bytes);
   const auto body = code_array(layout_of(DType::kBF16), plain, nullptr).value();
@@ -293,7 +293,7 @@ TEST(CodedArray, WeightsThatChangeMeanwhileAreAnError) {
 }
 
 // Larger than what is encoded at once.
-TEST(CodedArray, LargeNewTensorsAreCodedInADelta) {
+TEST(CodedArray, CodesLargeNewTensorsInADelta) {
   DW_LABEL(long);
   for (const bool raw : {false, true}) {
     const std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
@@ -314,7 +314,7 @@ TEST(CodedArray, LargeNewTensorsAreCodedInADelta) {
   }
 }
 
-// ---- Readers side by side, each of few bytes at a time.
+// ---- Several readers at a time, each with small reads.
 
 constexpr uint64_t kPiece = FetchedPieces::kPieceBytes, kStep = 128 << 10;
 
@@ -340,7 +340,7 @@ struct Source {
   }
 };
 
-TEST(FetchedPieces, EachIsFetchedOnceForReadersInTurn) {
+TEST(FetchedPieces, FetchesEachPieceOnceForReadersInTurn) {
   FetchedPieces pieces;
   Source source(&pieces, 9 * kPiece + 12345);
   for (const uint64_t readers : {1, 2, 3}) {  // each has its part, from end to end
@@ -367,7 +367,7 @@ TEST(FetchedPieces, SecondReadSeesTheNewState) {
   EXPECT_TRUE(source.reads_right(0, kPiece / 2));
 }
 
-TEST(FetchedPieces, ReadersThatStopKeepLittle) {
+TEST(FetchedPieces, LimitsPiecesOfReadersThatStop) {
   FetchedPieces pieces;
   Source source(&pieces, 4 * FetchedPieces::kMostPieces * kPiece / 2);
   for (uint64_t at = 0; at < source.bytes.size(); at += kPiece) {

@@ -1,4 +1,4 @@
-// A publish in two halves: what is captured is published, whatever the tensors become meanwhile.
+// A publish in two halves: the captured state is published, even if the tensors change meanwhile.
 
 #include "deltawire/publisher.h"
 #include "support/hooked_store.h"
@@ -17,7 +17,7 @@ class PublisherCaptureTest : public ::testing::Test {
     options.limits.threads = 2;
     return must(Publisher::open(store, options));
   }
-  // Captures, spoils the tensors, finishes; returns what was captured.
+  // Captures, overwrites the tensors, finishes; returns the captured state.
   Model capture_and_spoil(Publisher* publisher) {
     Model copy = model;
     {
@@ -52,12 +52,12 @@ TEST_F(PublisherCaptureTest, TensorsMayChangeBetweenTheHalves) {
     model.step();
   }
   EXPECT_EQ(head_of(store), 4);
-  // The snapshot has followed: what did not change is no version.
+  // The snapshot is up to date: an unchanged model is not published.
   capture_and_spoil(&publisher);
   EXPECT_FALSE(must(publisher.publish(model.views())).committed);
 }
 
-TEST_F(PublisherCaptureTest, WithASnapshotOnDisk) {
+TEST_F(PublisherCaptureTest, WorksWithASnapshotOnDisk) {
   const TempFolder folder;
   Publisher publisher = open({.snapshot = SnapshotInFolder{folder.path()}});
   for (int i = 0; i < 4; ++i) {
@@ -67,7 +67,7 @@ TEST_F(PublisherCaptureTest, WithASnapshotOnDisk) {
   EXPECT_EQ(head_of(store), 3);
 }
 
-TEST_F(PublisherCaptureTest, TensorsThatComeGoOrChangeTheirForm) {
+TEST_F(PublisherCaptureTest, HandlesAddedRemovedAndReshapedTensors) {
   Publisher publisher = seeded();
   model.tensors.push_back(make_tensor("late", DType::kBF16, {32, 8}, 77));
   model.tensors.push_back(make_tensor("empty", DType::kBF16, {0, 8}, 77));
@@ -79,7 +79,7 @@ TEST_F(PublisherCaptureTest, TensorsThatComeGoOrChangeTheirForm) {
   step(&publisher);
 }
 
-TEST_F(PublisherCaptureTest, WholeVersionsArePublishedBeforeCaptureReturns) {
+TEST_F(PublisherCaptureTest, PublishesFullVersionsBeforeCaptureReturns) {
   Publisher publisher = open({.anchors = Anchors{.every = 2}});
   for (int i = 0; i < 6; ++i) {
     capture_and_spoil(&publisher);
@@ -87,7 +87,7 @@ TEST_F(PublisherCaptureTest, WholeVersionsArePublishedBeforeCaptureReturns) {
   }
 }
 
-TEST_F(PublisherCaptureTest, MoreChangesThanMayBeKept) {
+TEST_F(PublisherCaptureTest, HandlesChangesLargerThanMemory) {
   model.tensors.push_back(make_tensor("large", DType::kU8, {12 << 20}, 9));
   Publisher publisher = seeded({.limits = {.memory_bytes = uint64_t{32} << 20}});
   for (size_t i = 0; i < model.tensors.back().bytes.size() * 8 / 10; ++i) {
@@ -97,7 +97,7 @@ TEST_F(PublisherCaptureTest, MoreChangesThanMayBeKept) {
   step(&publisher);
 }
 
-TEST_F(PublisherCaptureTest, OneAtATime) {
+TEST_F(PublisherCaptureTest, AllowsOneCaptureAtATime) {
   Publisher publisher = open();
   EXPECT_FAILS(publisher.finish(), kInvalidArgument);
   capture_and_spoil(&publisher);
@@ -109,7 +109,7 @@ TEST_F(PublisherCaptureTest, OneAtATime) {
   EXPECT_TRUE(holds(store, 1, model));
 }
 
-TEST_F(PublisherCaptureTest, ACaptureThatIsNeverFinishedLeavesNothing) {
+TEST_F(PublisherCaptureTest, UnfinishedCaptureLeavesNothing) {
   {
     Publisher publisher = seeded();
     model.step();
@@ -119,7 +119,7 @@ TEST_F(PublisherCaptureTest, ACaptureThatIsNeverFinishedLeavesNothing) {
   EXPECT_TRUE(objects_of(*store, "parts/").empty());
 }
 
-TEST_F(PublisherCaptureTest, NextVersionHasEverythingAfterAFailure) {
+TEST_F(PublisherCaptureTest, VersionAfterAFailureIsComplete) {
   Publisher publisher = seeded();
   model.step();
   store->before_put = [](std::string_view name) {

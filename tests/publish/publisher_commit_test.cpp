@@ -1,5 +1,5 @@
-// What a publisher takes back and what it leaves when the store fails around the put of a manifest:
-// parts that a manifest in the store names are never deleted.
+// What a publisher removes and what it keeps when the store fails around the put of a manifest:
+// parts that a stored manifest names are never deleted.
 #include "base/process.h"
 #include "chain/names.h"
 
@@ -30,7 +30,7 @@ struct World {
                                      {.limits = {.threads = 1}, .single_writer = true}))
         .value();
   }
-  // Whatever the store's manifests name is there.
+  // Whether every part named by a manifest in the store exists.
   ::testing::AssertionResult all_named_is_there() const {
     const Chain chain = Chain::open(memory, {}).value();
     for (const std::string& name : objects_of(*memory, kManifestPrefix)) {
@@ -46,12 +46,11 @@ struct World {
   }
 };
 
-// What happens to the put of manifest 1 itself.
+// The outcome of the put of manifest 1.
 enum class Put : uint8_t { kDone, kDoneAnswerLost, kDoneThenConflict, kNotDone };
 
-// Publishes version 1 with the `fail_at`-th call after the put failing with `code`; another
-// publisher builds version 2 upon it right after the put if `built`. False when there were fewer
-// calls.
+// Publishes version 1 and fails the `fail_at`-th call after the put with `code`; if `built`,
+// another publisher adds version 2 right after the put. Returns false if there were fewer calls.
 bool publish_with_failure(Put put, bool built, bool conditional, size_t fail_at, Code code) {
   World world;
   world.store->can.put_if_absent = conditional;
@@ -101,7 +100,7 @@ bool publish_with_failure(Put put, bool built, bool conditional, size_t fail_at,
           << report.status().to_string();
     }
   }
-  // The next publish finds out.
+  // The next publish determines the outcome.
   Publisher next = world.open();
   Model last = mine;
   last.step(0.2);
@@ -115,7 +114,7 @@ bool publish_with_failure(Put put, bool built, bool conditional, size_t fail_at,
   return failed;
 }
 
-TEST(PublisherCommit, NoFailureAfterThePutDeletesWhatTheManifestNames) {
+TEST(PublisherCommit, FailureAfterThePutKeepsNamedParts) {
   for (const bool conditional : {true, false}) {
     for (const Put put :
          {Put::kDone, Put::kDoneAnswerLost, Put::kDoneThenConflict, Put::kNotDone}) {
@@ -138,9 +137,9 @@ TEST(PublisherCommit, NoFailureAfterThePutDeletesWhatTheManifestNames) {
   }
 }
 
-// Another's record where ours was to be: ours is certainly not there, and what it would have named
-// goes. A record that cannot be read proves nothing.
-TEST(PublisherCommit, OnlyASoundRecordOfAnotherProvesAConflict) {
+// If another publisher's record has the number, ours was not stored, and the parts are removed. An
+// unreadable record proves nothing.
+TEST(PublisherCommit, OnlyAReadableForeignRecordProvesAConflict) {
   for (const bool readable : {true, false}) {
     World world;
     Publisher publisher = world.open(), other = world.open(world.memory);
@@ -174,7 +173,7 @@ TEST(PublisherCommit, OnlyASoundRecordOfAnotherProvesAConflict) {
   }
 }
 
-// The number is free again after retention: the record goes, its parts wait for gc.
+// The number is free again after retention: the record is removed, and gc collects its parts.
 TEST(PublisherCommit, LateCommitLeavesNoRecord) {
   World world;
   Publisher sleeper = world.open(), other = world.open(world.memory);
@@ -198,9 +197,9 @@ TEST(PublisherCommit, LateCommitLeavesNoRecord) {
   EXPECT_EQ(head_of(world.memory), 3);
 }
 
-// ---- After a Conflict the same publisher goes on from the version of the one that was first.
+// ---- After a Conflict the same publisher continues from the winner's version.
 
-// With the snapshot in memory, or in a folder.
+// The parameter: a snapshot in memory or in a folder.
 class PublisherConflictTest : public ::testing::TestWithParam<bool> {
  protected:
   TempFolder folder;
@@ -219,7 +218,7 @@ class PublisherConflictTest : public ::testing::TestWithParam<bool> {
     EXPECT_EQ(report.full, full);
     EXPECT_TRUE(holds(store, version, model));
   }
-  // Once, `other` commits a step of its own just before the next manifest is put.
+  // Once, `other` commits its own step just before the next manifest is put.
   void race_with(Publisher* other) {
     store->before_put = [this, other, once = true](std::string_view name) mutable -> Status {
       if (!name.starts_with(kManifestPrefix) || !once) return {};
@@ -232,7 +231,7 @@ class PublisherConflictTest : public ::testing::TestWithParam<bool> {
   }
 };
 
-TEST_P(PublisherConflictTest, TheNextPublishCarriesEverything) {
+TEST_P(PublisherConflictTest, NextPublishIsComplete) {
   Publisher a = open("a");
   publishes(&a, 0, true);
   Publisher b = open("b");
@@ -247,11 +246,11 @@ TEST_P(PublisherConflictTest, TheNextPublishCarriesEverything) {
     publishes(&b, version + 1);
     EXPECT_FAILS(a.publish(model.views()), kConflict, "version " + std::to_string(version + 1));
   }
-  // What the winner published is what this one holds: there is nothing left to say.
+  // The winner published the state that this publisher has: nothing is left to publish.
   EXPECT_FALSE(a.publish(model.views())->committed);
 }
 
-TEST_P(PublisherConflictTest, LateCommitIsRefusedToo) {
+TEST_P(PublisherConflictTest, LateConflictIsReportedToo) {
   Publisher a = open("a");
   publishes(&a, 0, true);
   Publisher b = open("b");
@@ -261,14 +260,14 @@ TEST_P(PublisherConflictTest, LateCommitIsRefusedToo) {
   publishes(&b, 2);
 }
 
-TEST_P(PublisherConflictTest, AlsoForTheSeed) {
+TEST_P(PublisherConflictTest, ConflictAtTheSeed) {
   Publisher a = open("a"), b = open("b");
   race_with(&a);
   EXPECT_FAILS(b.publish(model.views()), kConflict, "version 0");
   publishes(&b, 1);
 }
 
-TEST_P(PublisherConflictTest, AlsoInTwoHalves) {
+TEST_P(PublisherConflictTest, ConflictBetweenCaptureAndFinish) {
   Publisher a = open("a");
   publishes(&a, 0, true);
   Publisher b = open("b");
@@ -282,11 +281,11 @@ TEST_P(PublisherConflictTest, AlsoInTwoHalves) {
   EXPECT_EQ(report.version, 2);
   EXPECT_FALSE(report.full);
   EXPECT_TRUE(holds(store, 2, model));
-  // Nothing of the attempts that lost is left.
+  // Attempts that lost leave nothing behind.
   EXPECT_EQ(objects_of(*store, kPartPrefix).size(), 2);
 }
 
-TEST_P(PublisherConflictTest, AlsoWhereEveryVersionIsWhole) {
+TEST_P(PublisherConflictTest, ConflictWithFullVersionsOnly) {
   PublishOptions options{.anchors = OnlyAnchors{}};
   Publisher a = open("a", options);
   publishes(&a, 0, true);
@@ -298,7 +297,7 @@ TEST_P(PublisherConflictTest, AlsoWhereEveryVersionIsWhole) {
   publishes(&b, 2, true);
 }
 
-TEST_P(PublisherConflictTest, AnotherRunIsRefused) {
+TEST_P(PublisherConflictTest, RefusesAnotherRun) {
   Publisher publisher = open("a");
   publishes(&publisher, 0, true);
   const std::string run = publisher.run();

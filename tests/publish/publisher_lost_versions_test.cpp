@@ -1,4 +1,4 @@
-// A store that has lost its newest versions, or holds others under their numbers.
+// A store that has lost its newest versions, or has others under their numbers.
 #include "chain/names.h"
 
 #include "deltawire/replica.h"
@@ -39,7 +39,7 @@ class LostVersionsTest : public ::testing::TestWithParam<Kind> {
     EXPECT_TRUE(holds(store, report->version, model));
     return *report;
   }
-  // Versions 0 ... 3.
+  // Publishes versions 0 ... 3.
   Publisher publish_four() {
     Publisher publisher = opened();
     for (uint64_t version = 0; version < 4; ++version) {
@@ -56,7 +56,7 @@ class LostVersionsTest : public ::testing::TestWithParam<Kind> {
     for (const auto& [name, text] : lost) ASSERT_TRUE(store->put(name, MemoryBody(text)).ok());
     lost.clear();
   }
-  // Another publisher, which knows nothing of what was lost, goes on from what is there.
+  // Another publisher, unaware of the loss, continues from the remaining head.
   void publish_others(uint64_t last) {
     Result<Publisher> other = Publisher::open(store);
     Model theirs = model;
@@ -102,7 +102,7 @@ TEST_P(LostVersionsTest, RestartedPublisherRefusesUntilTheyAreRestored) {
   EXPECT_EQ(publish(&publisher).version, 4);
 }
 
-TEST_P(LostVersionsTest, RefusesOthersUnderTheirNumbers) {
+TEST_P(LostVersionsTest, RefusesOtherVersionsWithTheirNumbers) {
   for (const uint64_t last : {3, 5}) {
     store = std::make_shared<HookedStore>();
     fs::remove_all(folder.path() / "snapshot");
@@ -110,7 +110,7 @@ TEST_P(LostVersionsTest, RefusesOthersUnderTheirNumbers) {
     lose(3);
     publish_others(last);
     model.step();
-    // Where the next number is taken that is noticed first.
+    // If the next number is taken, too, that is detected first.
     const auto failed = publisher->publish(model.views());
     EXPECT_TRUE(is_failure(failed, last == 3 ? Code::kCorruption : Code::kConflict, "version"));
     expect_refused(&*publisher, "holds another version 3");
@@ -120,7 +120,7 @@ TEST_P(LostVersionsTest, RefusesOthersUnderTheirNumbers) {
   }
 }
 
-// gc has removed the head of a publisher that slept: nothing was lost.
+// gc has removed the head of a publisher that was suspended: nothing was lost.
 TEST_P(LostVersionsTest, PrunedVersionsAreNotLost) {
   std::optional<Publisher> publisher = publish_four();
   publish_others(6);
@@ -129,7 +129,7 @@ TEST_P(LostVersionsTest, PrunedVersionsAreNotLost) {
   EXPECT_FAILS(publisher->publish(model.views()), kConflict, "version 6");
 }
 
-TEST_P(LostVersionsTest, AcceptedLossIsPublishedWhole) {
+TEST_P(LostVersionsTest, AcceptedLossIsReplacedByAFullVersion) {
   std::optional<Publisher> publisher = publish_four();
   const auto replica_at = [&](const char* name) {
     return Replica::open(store, folder.path() / name, {.heartbeat = false});
@@ -143,16 +143,16 @@ TEST_P(LostVersionsTest, AcceptedLossIsPublishedWhole) {
   EXPECT_EQ(report.version, 3);
   EXPECT_TRUE(report.full);
   EXPECT_EQ(report.reason, in_folder() ? "the store lost version 3" : "accept_loss");
-  // Who holds the lost version is told; who comes late, or has not seen it, is not affected.
+  // A replica that holds the lost version gets an error; others are not affected.
   EXPECT_FAILS(replica_at("held")->pull(), kCorruption, "chain was rewritten");
   EXPECT_TRUE(replica_at("late")->pull().ok());
-  // Who was killed before it heard of it publishes the same once more: nothing changed.
+  // A publisher that was killed before the answer publishes the same again: nothing changed.
   publisher.reset();
   publisher = opened(true);
   EXPECT_FALSE(publisher->publish(model.views())->committed);
   publisher.reset();
   publisher = opened();
-  // From here on as always, for this publisher and the next.
+  // From here on everything is as usual, for this publisher and the next.
   report = publish(&*publisher);
   EXPECT_EQ(report.version, 4);
   EXPECT_EQ(report.full, only_anchors());
@@ -165,7 +165,7 @@ TEST_P(LostVersionsTest, AcceptedLossIsPublishedWhole) {
   EXPECT_EQ(publish(&*publisher).version, 5);
 }
 
-TEST_P(LostVersionsTest, AcceptedLossOfAllVersions) {
+TEST_P(LostVersionsTest, AcceptsTheLossOfAllVersions) {
   { publish_four(); }
   for (const uint64_t version : {0, 1, 2, 3}) lose(version);
   if (in_folder()) {
@@ -178,8 +178,8 @@ TEST_P(LostVersionsTest, AcceptedLossOfAllVersions) {
   EXPECT_EQ(publish(&publisher).version, 1);
 }
 
-// Anchors and merged deltas that lead to a lost version do not lead to the one in its place.
-TEST_P(LostVersionsTest, AcceptedLossTakesItsAnchorsAlong) {
+// Anchors and merged deltas to a lost version do not lead to its replacement.
+TEST_P(LostVersionsTest, AcceptedLossRemovesItsAnchors) {
   anchors.every = 1;
   { publish_four(); }
   lose(3);
@@ -190,8 +190,8 @@ TEST_P(LostVersionsTest, AcceptedLossTakesItsAnchorsAlong) {
   for (size_t i = 0; i < hops.size(); ++i) EXPECT_EQ(hops[i].version, i + 1);
 }
 
-// Also where what is left of the chain cannot be read any more.
-TEST_P(LostVersionsTest, AcceptedLossNeedsNothingOfTheOldVersions) {
+// Even if the rest of the chain is unreadable.
+TEST_P(LostVersionsTest, AcceptedLossNeedsNoOldVersions) {
   { publish_four(); }
   lose(3);
   for (const std::string_view prefix : {"parts/", "full/"}) {
@@ -204,7 +204,7 @@ TEST_P(LostVersionsTest, AcceptedLossNeedsNothingOfTheOldVersions) {
   EXPECT_EQ(publish(&publisher).version, 4);
 }
 
-// Who is killed after the loss was accepted, before it is made up for, has accepted it.
+// A publisher that is killed after accepting the loss, before replacing it, has accepted it.
 TEST_P(LostVersionsTest, AcceptedLossIsRemembered) {
   { publish_four(); }
   lose(3);
@@ -216,8 +216,7 @@ TEST_P(LostVersionsTest, AcceptedLossIsRemembered) {
 INSTANTIATE_TEST_SUITE_P(Snapshots, LostVersionsTest,
                          ::testing::Values(Kind::kMemory, Kind::kFolder, Kind::kFolderOfAnchors));
 
-// ---- A store that held a run and holds nothing now: a disk that is not mounted, more likely than
-// not.
+// ---- A store that held a run and is empty now: most likely a disk that is not mounted.
 
 class LostStoreTest : public ::testing::Test {
  protected:
@@ -253,7 +252,7 @@ class LostStoreTest : public ::testing::Test {
   }
 };
 
-TEST_F(LostStoreTest, APublisherThatPublishedThere) {
+TEST_F(LostStoreTest, LivePublisherRefusesAnEmptyStore) {
   for (const bool on_disk : {false, true}) {
     auto publisher = must(open(on_disk ? std::optional(snapshot()) : std::nullopt));
     publish(&publisher);
@@ -270,7 +269,7 @@ TEST_F(LostStoreTest, APublisherThatPublishedThere) {
   }
 }
 
-TEST_F(LostStoreTest, AnotherRunInItsPlace) {
+TEST_F(LostStoreTest, RefusesAnotherRunInItsPlace) {
   auto publisher = must(open({}));
   publish(&publisher);
   unmount();
@@ -281,7 +280,7 @@ TEST_F(LostStoreTest, AnotherRunInItsPlace) {
   EXPECT_EQ(head_of(store), 0);
 }
 
-TEST_F(LostStoreTest, ARestartedPublisherWithItsSnapshot) {
+TEST_F(LostStoreTest, RestartedPublisherRefusesAnEmptyStore) {
   for (const bool per_run : {false, true}) {
     options = {};
     const SnapshotInFolder kept = snapshot(per_run);
@@ -315,8 +314,8 @@ TEST_F(LostStoreTest, ARestartedPublisherWithItsSnapshot) {
   }
 }
 
-// Snapshots in one folder, a run each: those of other stores say nothing about this one.
-TEST_F(LostStoreTest, AnotherStoreIsNew) {
+// With one snapshot folder per run, snapshots of other stores do not matter.
+TEST_F(LostStoreTest, SnapshotsOfOtherStoresAreIgnored) {
   {
     auto publisher = must(open(snapshot(true)));
     publish(&publisher);
@@ -326,7 +325,7 @@ TEST_F(LostStoreTest, AnotherStoreIsNew) {
   publish(&publisher);
 }
 
-TEST_F(LostStoreTest, WholeVersionsWithoutASnapshot) {
+TEST_F(LostStoreTest, RefusesAnEmptyStoreWithFullVersionsOnly) {
   options.anchors = OnlyAnchors{};
   {
     auto publisher = must(open(snapshot(true)));

@@ -1,4 +1,4 @@
-// Ranks of a sharded trainer: one version out of the boxes of all, or none.
+// Ranks of a sharded trainer publish one version from the boxes of all, or none.
 
 #include "base/process.h"
 #include "chain/keys.h"
@@ -29,7 +29,7 @@ class RanksTest : public ::testing::Test {
   RanksTest() { options.limits.threads = 1; }
 
   using Results = std::vector<std::optional<Result<PublishReport>>>;
-  // All ranks but the one that ended publish the model at once.
+  // All ranks except `ended` publish the model at once.
   Results publish(std::optional<unsigned> ended = {}) {
     Results results(kWorld);
     if (ended) group->leave(*ended);
@@ -57,7 +57,7 @@ class RanksTest : public ::testing::Test {
     for (std::thread& thread : threads) thread.join();
     return results;
   }
-  // As a trainer that is started again.
+  // Like a trainer that is restarted.
   void restart() {
     for (auto& publisher : publishers) publisher.reset();
     group = std::make_unique<ThreadGroup>(kWorld);
@@ -78,7 +78,7 @@ class RanksTest : public ::testing::Test {
   static void expect_all_fail(const Results& results, const Expected&... expected) {
     for (const auto& result : results) EXPECT_TRUE(is_failure(*result, expected...));
   }
-  // However a tensor was cut, its digest is that of its bytes.
+  // For any sharding of a tensor, its digest is that of all its bytes.
   void expect_digests_of_tensors(uint64_t version) {
     const auto chain = Chain::open(store, {});
     const Manifest manifest = chain->version(version)->manifest;
@@ -92,7 +92,7 @@ class RanksTest : public ::testing::Test {
           << "version " << version << ", " << tensor->name;
     }
   }
-  // Whether a model that is cut for `world` processes is the version.
+  // Checks the version against a model that is sharded for `world` processes.
   Status prove(uint64_t version, unsigned world) {
     Proof all;
     for (unsigned rank = 0; rank < world; ++rank) {
@@ -112,7 +112,7 @@ class RanksTest : public ::testing::Test {
   }
 };
 
-TEST_F(RanksTest, WhatTheyPublishIsProvenInAnySharding) {
+TEST_F(RanksTest, VersionsCanBeProvenInAnySharding) {
   for (uint64_t version = 0; version < 4; ++version) {
     expect_version(version, publish(), version == 0);
     for (const unsigned world : {1, 3, 4, 7}) {
@@ -125,13 +125,13 @@ TEST_F(RanksTest, WhatTheyPublishIsProvenInAnySharding) {
   }
 }
 
-TEST_F(RanksTest, TogetherTheyPublishWhatOneWould) {
+TEST_F(RanksTest, PublishTheSameAsOneProcess) {
   expect_version(0, publish(), true);
   for (uint64_t version = 1; version <= 3; ++version) {
     model.step();
     expect_version(version, publish());
   }
-  // One process alone reads the same state and goes on from it.
+  // A single process reads the same state and continues from it.
   auto alone = must(Publisher::open(store));
   EXPECT_FALSE(alone.publish(model.views())->committed);
   model.step();
@@ -144,14 +144,14 @@ TEST_F(RanksTest, SeedOfOneProcessContinuesWithBoxes) {
   ASSERT_TRUE(alone->publish(model.views()).ok());
   model.step();
   expect_version(1, publish());
-  // Nothing of a tensor changed: it keeps its digest, boxes or not.
+  // An unchanged tensor keeps its digest, with or without boxes.
   const auto chain = Chain::open(store, {});
   const Manifest manifest = chain->version(1)->manifest;
   EXPECT_TRUE(manifest.boxes.contains("embed"));
   EXPECT_FALSE(manifest.boxes.contains("tables"));
 }
 
-// Ranks of an older release: digests of boxes without sums.
+// Ranks of an older release wrote digests of boxes without sums.
 TEST_F(RanksTest, ChainWithoutSumsContinuesWithSums) {
   expect_version(0, publish(), true);
   model.step();
@@ -171,7 +171,7 @@ TEST_F(RanksTest, ChainWithoutSumsContinuesWithSums) {
   ASSERT_TRUE(store->put(name, MemoryBody(serialise_manifest(older, {}).value())).ok());
   restart();
   EXPECT_FAILS(prove(1, 4), kUnsupported, "without the sums");
-  // All of "embed" goes on by one element: only one of its boxes changes.
+  // One element of "embed" changes, and with it only one box.
   model.tensors[0].bytes[0] ^= 1;
   for (const auto& result : publish()) must(*result);
   EXPECT_TRUE(holds(store, 2, model));
@@ -181,7 +181,7 @@ TEST_F(RanksTest, ChainWithoutSumsContinuesWithSums) {
   EXPECT_EQ(manifest.digests[1], older.digests[1]) << "unchanged: it keeps the digest it had";
 }
 
-TEST_F(RanksTest, BoxesAreCutWhereThereIsLittleMemory) {
+TEST_F(RanksTest, SplitBoxesWithLittleMemory) {
   options.limits.memory_bytes = uint64_t{48} << 20;
   model = Model::make(400);
   expect_version(0, publish(), true);
@@ -193,8 +193,8 @@ TEST_F(RanksTest, BoxesAreCutWhereThereIsLittleMemory) {
   expect_version(3, publish());
 }
 
-// Columns of odd bytes: every row cuts two words, and each would stand in every manifest.
-TEST_F(RanksTest, BoxesThatCutManyWordsHaveNoSums) {
+// Columns with an odd number of bytes: each row splits two words, and the manifest would list them.
+TEST_F(RanksTest, OmitSumsForBoxesThatSplitManyWords) {
   model.tensors = {make_tensor("layer.0.up", DType::kU8, {20'000, 7}, 1)};  // cut by columns
   for (uint64_t version = 0; version < 3; ++version) {
     for (const auto& result : publish()) must(*result);
@@ -222,7 +222,7 @@ TEST_F(RanksTest, ARankMayHoldNothing) {
   }
 }
 
-TEST_F(RanksTest, InADirectory) {
+TEST_F(RanksTest, PublishToADirectory) {
   TempFolder folder;
   store = std::make_shared<DirectoryStore>(folder.path() / "store");
   expect_version(0, publish(), true);
@@ -230,7 +230,7 @@ TEST_F(RanksTest, InADirectory) {
   expect_version(1, publish());
 }
 
-TEST_F(RanksTest, NothingChangedIsNoVersion) {
+TEST_F(RanksTest, UnchangedModelIsNotPublished) {
   publish();
   for (int i = 0; i < 3; ++i) {
     for (const auto& result : publish()) {
@@ -242,12 +242,12 @@ TEST_F(RanksTest, NothingChangedIsNoVersion) {
   expect_version(1, publish());
 }
 
-TEST_F(RanksTest, TensorsComeAndGo) {
+TEST_F(RanksTest, HandleAddedAndRemovedTensors) {
   publish();
   model.tensors.erase(model.tensors.begin() + 3);                         // whole, on one rank
   model.tensors.push_back(make_tensor("vector", DType::kF32, {12}, 31));  // whole, on one rank
   expect_version(1, publish());
-  // In boxes it cannot be told as a delta.
+  // A new tensor in boxes cannot be part of a delta.
   model.tensors.push_back(make_tensor("zz.new", DType::kBF16, {16, 8}, 32));
   const Results results = publish();
   expect_version(2, results, true);
@@ -257,7 +257,7 @@ TEST_F(RanksTest, TensorsComeAndGo) {
   expect_version(3, publish());
 }
 
-TEST_F(RanksTest, DenseChangesArePublishedWhole) {
+TEST_F(RanksTest, DenseChangesArePublishedAsAFullVersion) {
   publish();
   std::mt19937_64 random(5);
   for (TestTensor& tensor : model.tensors) {
@@ -268,7 +268,7 @@ TEST_F(RanksTest, DenseChangesArePublishedWhole) {
   EXPECT_TRUE((*results[3])->reason.starts_with("dense: "));
 }
 
-TEST_F(RanksTest, ARankThatEndedIsAFailureOfAllAndNoVersion) {
+TEST_F(RanksTest, AnEndedRankFailsAllWithoutAVersion) {
   expect_version(0, publish(), true);
   const Model seed = model;
   for (const unsigned ended : {2U, 0U}) {
@@ -286,7 +286,7 @@ TEST_F(RanksTest, ARankThatEndedIsAFailureOfAllAndNoVersion) {
   expect_version(1, publish());
 }
 
-TEST_F(RanksTest, ARankThatFailsIsNamedAtOnce) {
+TEST_F(RanksTest, AFailedRankIsNamedByAll) {
   publish();
   model.step();
   auto* hooked = static_cast<HookedStore*>(store.get());
@@ -315,7 +315,7 @@ TEST_F(RanksTest, FailedCommitIsReportedToAllRanks) {
   expect_version(1, publish());
 }
 
-TEST_F(RanksTest, BoxesThatOverlapOrLeaveHolesAreRefusedByRank) {
+TEST_F(RanksTest, RefuseOverlapsAndGapsNamingRanks) {
   std::vector<std::optional<Result<PublishReport>>> results(2);
   const TestTensor tensor = make_tensor("t", DType::kBF16, {8, 4}, 1);
   const auto run = [&](const Box& first, const Box& second, DType other = DType::kBF16) {
@@ -343,7 +343,7 @@ TEST_F(RanksTest, BoxesThatOverlapOrLeaveHolesAreRefusedByRank) {
   expect_refused("BF16", "(rank 0) and F16", "(rank 1)");
 }
 
-TEST_F(RanksTest, DifferentStepsAreRefused) {
+TEST_F(RanksTest, RefuseDifferentSteps) {
   steps = {3, 3, 3, 3};
   expect_version(0, publish(), true);
   model.step();
@@ -355,8 +355,8 @@ TEST_F(RanksTest, DifferentStepsAreRefused) {
   expect_version(1, publish());
 }
 
-// A rank whose exchange failed, and only its own, publishes again while the others still wait.
-TEST_F(RanksTest, RanksThatFallOutOfStepFindEachOtherAgain) {
+// The exchange fails on one rank only, which publishes again while the others still wait.
+TEST_F(RanksTest, RanksOutOfStepSynchroniseAgain) {
   expect_version(0, publish(), true);
   restart();
   unsigned calls = 0;
@@ -391,7 +391,7 @@ TEST_F(RanksTest, RanksThatFallOutOfStepFindEachOtherAgain) {
   expect_version(2, publish());
 }
 
-TEST_F(RanksTest, AnotherRunOrAnotherVersionIsRefused) {
+TEST_F(RanksTest, RefuseAnotherRunOrVersion) {
   expect_version(0, publish(), true);
   model.step();
   expect_version(1, publish());
@@ -404,7 +404,7 @@ TEST_F(RanksTest, AnotherRunOrAnotherVersionIsRefused) {
   model.step();
   expect_all_fail(publish(), Code::kBaseMismatch, "rank 2 finds run", "rank 0 publishes to run");
   EXPECT_EQ(head_of(store), 1);
-  // A rank that has seen a version which the store has lost since.
+  // A rank has seen a version that the store has lost since.
   restart();
   own.ranks = group->ranks(2);
   publishers[2].emplace(Publisher::open(store, own).value());
@@ -414,8 +414,8 @@ TEST_F(RanksTest, AnotherRunOrAnotherVersionIsRefused) {
   EXPECT_EQ(head_of(store), 0);
 }
 
-// Reports go through the group, so rank 0 alone needs the key; a store that others can write to can
-// change nothing unnoticed.
+// Reports go through the group, so only rank 0 needs the key; others who can write to the store
+// cannot change anything undetected.
 TEST_F(RanksTest, OnlyRankZeroNeedsTheKeyAndBoxesAreChecked) {
   TempFolder folder;
   ASSERT_TRUE(make_key_files(folder.path() / "key").ok());
@@ -455,7 +455,7 @@ TEST_F(RanksTest, UnpublishableTensorsFailOnAllRanks) {
   expect_version(1, publish());
 }
 
-TEST_F(RanksTest, ContinuesFromTheOtherVersionAfterAConflict) {
+TEST_F(RanksTest, ContinueFromTheWinnersVersionAfterAConflict) {
   expect_version(0, publish(), true);
   auto other = Publisher::open(store, {.limits = {.threads = 1}});
   model.step();
@@ -463,7 +463,7 @@ TEST_F(RanksTest, ContinuesFromTheOtherVersionAfterAConflict) {
   model.step();
   expect_all_fail(publish(), Code::kConflict, "version 1", process_name());
   expect_version(2, publish());
-  // Also when the other comes in between.
+  // Also when the other publisher commits in between.
   auto* hooked = static_cast<HookedStore*>(store.get());
   model.step();
   const Model theirs = model;

@@ -1,5 +1,5 @@
-// Tensors that come, go or change their form: another model, unless the publisher is told
-// otherwise.
+// Added, removed or reshaped tensors: a different model, which is refused unless `schema_change` is
+// set.
 
 #include "support/hooked_store.h"
 #include "support/published_model.h"
@@ -26,7 +26,7 @@ class PublisherSchemaTest : public ::testing::TestWithParam<Setup> {
     options.ranks = GetParam() == Setup::kTwoRanks ? group.ranks(rank) : Ranks();
     return must(Publisher::open(store, options));
   }
-  // One after the other publishes with its own share of the tensors; gives rank 0's answer.
+  // Each rank publishes its own tensors; returns the result of rank 0.
   struct Trainer {
     std::vector<Publisher> ranks;
     Result<PublishReport> publish(const Model& model) {
@@ -53,7 +53,7 @@ class PublisherSchemaTest : public ::testing::TestWithParam<Setup> {
     }
     return trainer;
   }
-  // "embed" goes, "head" comes, "norm" has another shape and "scale" another dtype.
+  // "embed" is removed, "head" is added, "norm" gets another shape and "scale" another dtype.
   void change_schema() {
     model.step();
     model.tensors[0] = make_tensor("head", DType::kBF16, {10, 64}, 7);
@@ -76,7 +76,7 @@ TEST_P(PublisherSchemaTest, RefusesAnotherModel) {
   }
   EXPECT_EQ(head_of(store), 0);
   EXPECT_EQ(objects_of(*store, "full/"), objects);
-  // The right one goes on.
+  // The right model can still be published.
   model = before;
   model.step();
   const auto report = must(publisher.publish(model));
@@ -85,7 +85,7 @@ TEST_P(PublisherSchemaTest, RefusesAnotherModel) {
   EXPECT_TRUE(holds(store, 1, model));
 }
 
-TEST_P(PublisherSchemaTest, TakesItIfItIsToldTo) {
+TEST_P(PublisherSchemaTest, SchemaChangeAllowsIt) {
   options.schema_change = true;
   Trainer publisher = trainer();
   ASSERT_TRUE(publisher.publish(model).ok());
@@ -96,7 +96,7 @@ TEST_P(PublisherSchemaTest, TakesItIfItIsToldTo) {
   EXPECT_EQ(report->num_removed, 1);
   EXPECT_EQ(report->num_reshaped, 2);
   EXPECT_TRUE(holds(store, 1, model));
-  // New tensors count with all of their elements.
+  // New tensors count with all their elements.
   if (!report->full) {
     uint64_t elements = 0;
     for (const auto& tensor : model.tensors) elements += num_elements(tensor.shape).value();
@@ -111,7 +111,7 @@ TEST_P(PublisherSchemaTest, TakesItIfItIsToldTo) {
   EXPECT_TRUE(holds(store, 2, model));
 }
 
-TEST_P(PublisherSchemaTest, NamesAFewOfMany) {
+TEST_P(PublisherSchemaTest, NamesAFewOfManyTensors) {
   Trainer publisher = trainer();
   ASSERT_TRUE(publisher.publish(model).ok());
   model.tensors.clear();
@@ -122,8 +122,8 @@ TEST_P(PublisherSchemaTest, NamesAFewOfMany) {
                "38 tensors added (\"t0\", \"t1\", \"t10\", ...)", "6 removed");
 }
 
-// Tensors without elements, and none that changed.
-TEST_P(PublisherSchemaTest, EmptyTensorsComeAndGo) {
+// Tensors without elements are added and removed; none changes.
+TEST_P(PublisherSchemaTest, HandlesAddedAndRemovedEmptyTensors) {
   options.schema_change = true;
   Trainer publisher = trainer();
   ASSERT_TRUE(publisher.publish(model).ok());

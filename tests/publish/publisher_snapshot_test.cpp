@@ -1,4 +1,4 @@
-// A snapshot on disk: a restarted trainer goes on from what was committed, whatever happened.
+// A snapshot on disk: a restarted trainer continues from the committed version in every case.
 #include "chain/names.h"
 
 #include "deltawire/checkpoint.h"
@@ -13,7 +13,7 @@ namespace {
 class SnapshotTest : public ::testing::TestWithParam<bool> {
  protected:
   TempFolder folder;
-  // A store in memory stands for a remote one: parts are kept at hand.
+  // A memory store stands for a remote one: parts are kept locally.
   std::shared_ptr<HookedStore> store = std::make_shared<HookedStore>(
       GetParam() ? std::shared_ptr<Store>(std::make_shared<DirectoryStore>(folder.path() / "store"))
                  : std::make_shared<MemoryStore>());
@@ -32,7 +32,7 @@ class SnapshotTest : public ::testing::TestWithParam<bool> {
     for (const std::string& warning : report.warnings) ADD_FAILURE() << warning;
     return report;
   }
-  // What the store was asked for since.
+  // The objects read since count_gets().
   std::vector<std::string> gets;
   void count_gets() {
     gets.clear();
@@ -51,7 +51,7 @@ class SnapshotTest : public ::testing::TestWithParam<bool> {
   std::mutex mutex_;
 };
 
-TEST_P(SnapshotTest, FollowsTheChainWithoutFetchingWhatItPublished) {
+TEST_P(SnapshotTest, FollowsTheChainWithoutDownloads) {
   auto publisher = must(open());
   count_gets();
   for (uint64_t version = 0; version <= 3; ++version) {
@@ -84,7 +84,7 @@ TEST_P(SnapshotTest, RestartedTrainerContinuesFromIt) {
   EXPECT_TRUE(holds(store, 2, model));
 }
 
-TEST_P(SnapshotTest, TensorsComeAndGo) {
+TEST_P(SnapshotTest, HandlesAddedAndRemovedTensors) {
   auto publisher = open();
   publish(&*publisher);
   model.tensors.erase(model.tensors.begin());
@@ -99,7 +99,7 @@ TEST_P(SnapshotTest, TensorsComeAndGo) {
   EXPECT_FALSE(publish(&*publisher).committed);
 }
 
-TEST_P(SnapshotTest, MissingOrStaleItIsMadeFromTheChain) {
+TEST_P(SnapshotTest, RebuildsAMissingOrStaleSnapshot) {
   {
     auto publisher = open();
     publish(&*publisher);
@@ -110,7 +110,7 @@ TEST_P(SnapshotTest, MissingOrStaleItIsMadeFromTheChain) {
   auto publisher = open();
   ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
   EXPECT_FALSE(publish(&*publisher).committed);
-  // Another publisher, with a snapshot of its own, moves the chain on.
+  // Another publisher with its own snapshot moves the chain forward.
   auto other = Publisher::open(store);
   model.step();
   ASSERT_TRUE(other->publish(model.views()).ok());
@@ -127,7 +127,7 @@ TEST_P(SnapshotTest, DamagedOneIsRebuilt) {
     auto publisher = open();
     publish(&*publisher);
   }
-  // One bit, with the file's size and times as they were.
+  // One bit flips, while the file's size and times stay the same.
   const fs::path file = snapshot() / "checkpoint" / "model.safetensors";
   const auto time = fs::last_write_time(file);
   overwrite(file, -1000, "\x55");
@@ -138,7 +138,7 @@ TEST_P(SnapshotTest, DamagedOneIsRebuilt) {
   EXPECT_TRUE(holds(store, 1, model));
 }
 
-TEST_P(SnapshotTest, OfAnotherRunItIsRefused) {
+TEST_P(SnapshotTest, RefusesASnapshotOfAnotherRun) {
   {
     auto publisher = open();
     publish(&*publisher);
@@ -152,13 +152,13 @@ TEST_P(SnapshotTest, OfAnotherRunItIsRefused) {
   EXPECT_TRUE(open().ok());
 }
 
-TEST_P(SnapshotTest, OnePublisherAtATime) {
+TEST_P(SnapshotTest, LocksOutASecondPublisher) {
   auto publisher = open();
   publish(&*publisher);
   EXPECT_FAILS(open(), kConflict);
 }
 
-// Whatever put fails in the second publish, what is on disk afterwards is what the chain holds.
+// For any failed put in the second publish, the snapshot afterwards equals the chain's head.
 TEST_P(SnapshotTest, AfterAnyFailedPutItIsStillTheHead) {
   for (int fail_at = 0;; ++fail_at) {
     ASSERT_LT(fail_at, 100);
@@ -198,9 +198,8 @@ TEST_P(SnapshotTest, AfterAnyFailedPutItIsStillTheHead) {
 INSTANTIATE_TEST_SUITE_P(Stores, SnapshotTest, ::testing::Values(false, true),
                          [](const auto& info) { return info.param ? "Directory" : "Remote"; });
 
-// ---- A snapshot on disk that is advanced by writing the new tensors over the old ones: no part is
-// read for it, and whatever happens to the tensors meanwhile, no version is built on what it should
-// not.
+// ---- A snapshot on disk that is advanced by overwriting it with the new tensors: no part is read,
+// and if the tensors change meanwhile, no version is built on a wrong snapshot.
 
 struct Size {
   const char* name;
@@ -244,7 +243,7 @@ class OverwriteTest : public ::testing::TestWithParam<Size> {
           << tensor.name;
     }
   }
-  // What happens once the version is there and the snapshot is not.
+  // Calls `act` once the version is committed and before the snapshot is advanced.
   void when_committed(const std::function<void()>& act) {
     store->after_put = [act, acted = false](std::string_view name) mutable {
       if (name.starts_with(kManifestPrefix) && !std::exchange(acted, true)) act();
@@ -253,7 +252,7 @@ class OverwriteTest : public ::testing::TestWithParam<Size> {
   }
 };
 
-TEST_P(OverwriteTest, IsTheNewVersionWhateverItsDensity) {
+TEST_P(OverwriteTest, AdvancesTheSnapshotAtAnyDensity) {
   auto publisher = open();
   ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
   publish(&*publisher, model.views());
@@ -273,8 +272,8 @@ TEST_P(OverwriteTest, IsTheNewVersionWhateverItsDensity) {
   EXPECT_FALSE(publish(&*publisher, model.views()).committed);
 }
 
-// Then the snapshot is not what the chain says, and equals what is published next.
-TEST_P(OverwriteTest, TensorsThatChangeBeforeTheyAreCopied) {
+// Then the snapshot differs from the chain, and equals the next publish.
+TEST_P(OverwriteTest, DetectsTensorsThatChangeBeforeTheCopy) {
   auto publisher = open();
   publish(&*publisher, model.views());
   model.step();
@@ -291,8 +290,8 @@ TEST_P(OverwriteTest, TensorsThatChangeBeforeTheyAreCopied) {
   expect_snapshot(2);
 }
 
-// As a crash leaves it: state.json says that a patch was begun, and there is no journal.
-TEST_P(OverwriteTest, CutShortItIsReadFromTheChain) {
+// Like after a crash: state.json records a started patch, and there is no journal.
+TEST_P(OverwriteTest, RebuildsAPartlyOverwrittenSnapshot) {
   auto publisher = open();
   publish(&*publisher, model.views());
   fs::path before = folder.path() / "before";
@@ -300,7 +299,7 @@ TEST_P(OverwriteTest, CutShortItIsReadFromTheChain) {
   when_committed([&] { fs::copy(checkpoint(), before, fs::copy_options::recursive); });
   publish(&*publisher, model.views());
   publisher = Status(Code::kNotFound, "closed");
-  // Half of the file is the old version's.
+  // Half of the file has the old version.
   const fs::path weights = checkpoint() / "model.safetensors";
   const std::string old = testing::read_file(before / "model.safetensors");
   overwrite(weights, int64_t(old.size() / 2), std::string_view(old).substr(old.size() / 2));
@@ -320,15 +319,15 @@ TEST_P(OverwriteTest, CutShortItIsReadFromTheChain) {
   EXPECT_TRUE(holds(store, 2, model));
 }
 
-TEST_P(OverwriteTest, OtherStepsTakeTheUsualWay) {
+TEST_P(OverwriteTest, OtherStepsAdvanceByPatches) {
   auto publisher = open();
   publish(&*publisher, model.views());
-  // A tensor that comes.
+  // A new tensor.
   model.step();
   model.tensors.push_back(make_tensor("new", DType::kF32, {7, 9}, 3));
   publish(&*publisher, model.views());
   expect_snapshot(1);
-  // Captured: the tensors go on before the snapshot is advanced.
+  // Captured: the tensors change before the snapshot is advanced.
   model.step();
   ASSERT_TRUE(publisher->capture(model.views()).ok());
   const Model captured = model;
@@ -351,8 +350,8 @@ TEST_P(OverwriteTest, OtherStepsTakeTheUsualWay) {
   EXPECT_TRUE(holds(store, 3, model));
 }
 
-// Somebody wrote to it: that is found before anything is built on it.
-TEST_P(OverwriteTest, EditedFilesAreNotWrittenOver) {
+// A file was edited: this is detected before anything is built on it.
+TEST_P(OverwriteTest, DoesNotOverwriteEditedFiles) {
   auto publisher = open();
   publish(&*publisher, model.views());
   model.step();

@@ -1,5 +1,5 @@
-// A source that somebody writes to while it is published: what is committed is what its manifest
-// says, or nothing is.
+// A source that is modified during a publish: the committed version matches its manifest, or
+// nothing is committed.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -14,8 +14,7 @@
 namespace deltawire::testing {
 namespace {
 
-// Reads a body before it is put, calls `meddle`, and only then puts it: what goes to the store was
-// read twice.
+// Reads a body before the put, calls `meddle`, and then puts it: the source is read twice.
 class SlowStore final : public ForwardingStore {
  public:
   SlowStore() : ForwardingStore(std::make_shared<MemoryStore>()) {}
@@ -63,7 +62,7 @@ class PublisherSourceTest : public ::testing::Test {
   void publish(Publisher* publisher) {
     EXPECT_TRUE(holds(store, must(publisher->publish(model.views())).version, model));
   }
-  // The whole chain decodes.
+  // Checks that the whole chain decodes.
   void check() {
     const auto chain = must(Chain::open(store, {}));
     const auto checked = must(check_states(chain, {}));
@@ -71,7 +70,7 @@ class PublisherSourceTest : public ::testing::Test {
   }
 };
 
-TEST_F(PublisherSourceTest, TensorsThatChangeWhileAVersionIsStoredWhole) {
+TEST_F(PublisherSourceTest, DetectsChangesDuringAFullVersion) {
   DW_LABEL(races);
   Publisher publisher = open();
   meddle_at("full/", [&] { spoil(); });
@@ -84,8 +83,8 @@ TEST_F(PublisherSourceTest, TensorsThatChangeWhileAVersionIsStoredWhole) {
   check();
 }
 
-// It is coded before it is put: the version has what was read.
-TEST_F(PublisherSourceTest, ATensorThatIsNewAndChangesWhileItIsPut) {
+// New tensors are coded before the put: the version has the state that was read.
+TEST_F(PublisherSourceTest, NewTensorChangingDuringThePutIsConsistent) {
   DW_LABEL(races);
   Publisher publisher = open();
   publish(&publisher);
@@ -100,7 +99,7 @@ TEST_F(PublisherSourceTest, ATensorThatIsNewAndChangesWhileItIsPut) {
   check();
 }
 
-TEST_F(PublisherSourceTest, TensorsThatChangeBetweenTheCommitAndTheSnapshot) {
+TEST_F(PublisherSourceTest, DetectsChangesBetweenCommitAndSnapshot) {
   DW_LABEL(races);
   Publisher publisher = open();
   for (int i = 0; i < 3; ++i) {
@@ -116,7 +115,7 @@ TEST_F(PublisherSourceTest, TensorsThatChangeBetweenTheCommitAndTheSnapshot) {
   check();
 }
 
-TEST_F(PublisherSourceTest, TensorsThatChangeWhileTheyBecomeAnAnchor) {
+TEST_F(PublisherSourceTest, DropsAnAnchorWhoseTensorsChangeMeanwhile) {
   DW_LABEL(races);
   Publisher publisher = open({.anchors = Anchors{.every = 1}});
   publish(&publisher);
@@ -133,8 +132,8 @@ TEST_F(PublisherSourceTest, TensorsThatChangeWhileTheyBecomeAnAnchor) {
   check();
 }
 
-// Spoiled before the anchor is begun: both reads of it agree, with each other.
-TEST_F(PublisherSourceTest, TensorsThatAreSomethingElseWhenTheAnchorIsDue) {
+// Changed before the anchor is started: both of its reads agree with each other.
+TEST_F(PublisherSourceTest, DropsAnAnchorThatDiffersFromItsVersion) {
   DW_LABEL(races);
   Publisher publisher = open({.anchors = Anchors{.every = 1}});
   publish(&publisher);
@@ -151,7 +150,7 @@ class CheckpointSourceTest : public PublisherSourceTest {
   const fs::path file = folder.path() / "model.safetensors";
 
   void save() { write_checkpoint(file, model.tensors); }
-  // As a trainer does that opens the old file and writes the new one into it.
+  // Like a trainer that opens the old file and overwrites its contents.
   void save_in_place() {
     const fs::path other = folder.path() / "other.safetensors";
     write_checkpoint(other, model.tensors);
@@ -174,7 +173,7 @@ class CheckpointSourceTest : public PublisherSourceTest {
   }
 };
 
-TEST_F(CheckpointSourceTest, SavedOverInPlace) {
+TEST_F(CheckpointSourceTest, DetectsOverwritingInPlace) {
   for (const bool with_folder : {false, true}) {
     store = std::make_shared<SlowStore>();
     save();
@@ -197,7 +196,7 @@ TEST_F(CheckpointSourceTest, SavedOverInPlace) {
   }
 }
 
-TEST_F(CheckpointSourceTest, CutShort) {
+TEST_F(CheckpointSourceTest, DetectsTruncation) {
   model = Model::make(40);  // several pages
   save();
   Publisher publisher = open();
@@ -212,7 +211,7 @@ TEST_F(CheckpointSourceTest, CutShort) {
   check();
 }
 
-TEST_F(CheckpointSourceTest, ReplacedByRenameIsPublishedAsItWas) {
+TEST_F(CheckpointSourceTest, ReplacementByRenamePublishesTheOldFile) {
   save();
   Publisher publisher = open();
   const Model first = model;
@@ -226,7 +225,7 @@ TEST_F(CheckpointSourceTest, ReplacedByRenameIsPublishedAsItWas) {
   check();
 }
 
-TEST_F(CheckpointSourceTest, SideFilesThatChange) {
+TEST_F(CheckpointSourceTest, DetectsChangedSideFiles) {
   save();
   folder.put("config.json", "{\"a\": 1}\n");
   Publisher publisher = open();
@@ -236,9 +235,9 @@ TEST_F(CheckpointSourceTest, SideFilesThatChange) {
   must(publisher.publish_checkpoint(folder.path()));
 }
 
-// Without the file's times to go by, as for a live trainer: a writer that never stops. Whatever is
-// committed decodes, also where tensors are cut into slices or are many.
-TEST_F(CheckpointSourceTest, AWriterThatNeverStops) {
+// Without file times to compare, as for a live trainer, and with a writer that never stops: every
+// committed version decodes, even with split tensors or many of them.
+TEST_F(CheckpointSourceTest, CommitsConsistentVersionsWithAConstantWriter) {
   for (const bool cut : {false, true}) {
     store = std::make_shared<SlowStore>();
     model.tensors = {make_tensor("large", DType::kBF16, {4096, 512}, 1),

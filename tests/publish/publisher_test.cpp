@@ -1,4 +1,4 @@
-// The trainer's side: what a chain holds after every publish, and after every failure of one.
+// The trainer's side: the contents of a chain after every publish and every failure.
 #include "deltawire/publisher.h"
 
 #include <signal.h>
@@ -28,7 +28,7 @@ class PublisherTest : public ::testing::Test {
     EXPECT_TRUE(report.warnings.empty());
     return report;
   }
-  // Version 0 is there.
+  // A publisher that has published version 0.
   Publisher seeded(const PublishOptions& options = {}) {
     Publisher publisher = open(options);
     publish(&publisher);
@@ -43,7 +43,7 @@ class PublisherTest : public ::testing::Test {
   }
 };
 
-TEST_F(PublisherTest, TheSeedIsWholeAndLaterVersionsAreWhatChanged) {
+TEST_F(PublisherTest, PublishesASeedThenDeltas) {
   Publisher publisher = open();
   const PublishReport seed = publish(&publisher);
   EXPECT_EQ(seed.version, 0);
@@ -65,7 +65,7 @@ TEST_F(PublisherTest, TheSeedIsWholeAndLaterVersionsAreWhatChanged) {
   EXPECT_EQ(manifest(5).chain_bytes - manifest(4).chain_bytes, manifest(5).part_bytes());
 }
 
-TEST_F(PublisherTest, ReportsWhenEachPhaseWas) {
+TEST_F(PublisherTest, ReportsPhases) {
   Publisher publisher = seeded();
   const PublishReport report = step(&publisher);
   std::vector<std::string> names;
@@ -77,7 +77,7 @@ TEST_F(PublisherTest, ReportsWhenEachPhaseWas) {
   EXPECT_EQ(names, (std::vector<std::string>{"diff+encode", "upload", "commit", "advance"}));
 }
 
-TEST_F(PublisherTest, NothingChangedIsNoVersion) {
+TEST_F(PublisherTest, UnchangedModelIsNotPublished) {
   Publisher publisher = seeded();
   const size_t before = objects_of(*store, "").size();
   const PublishReport report = publish(&publisher);
@@ -87,7 +87,7 @@ TEST_F(PublisherTest, NothingChangedIsNoVersion) {
   EXPECT_EQ(objects_of(*store, "").size(), before);
 }
 
-TEST_F(PublisherTest, WhatTheCallerCallsUnchangedIsNotCompared) {
+TEST_F(PublisherTest, TensorsMarkedUnchangedAreNotCompared) {
   Publisher publisher = seeded();
   Model published = model;
   model.step();
@@ -98,7 +98,7 @@ TEST_F(PublisherTest, WhatTheCallerCallsUnchangedIsNotCompared) {
   EXPECT_EQ(report.num_changed_tensors, 1);
   EXPECT_EQ(report.num_elements, manifest(1).elements);
   EXPECT_TRUE(holds(store, 1, published));
-  // What the last version does not have cannot be what it has.
+  // A tensor that the last version lacks cannot be unchanged.
   model.tensors.push_back(make_tensor("zz.new", DType::kF32, {4}, 8));
   tensors = model.views();
   tensors.back().unchanged = true;
@@ -106,7 +106,7 @@ TEST_F(PublisherTest, WhatTheCallerCallsUnchangedIsNotCompared) {
   EXPECT_TRUE(holds(store, 2, model));
 }
 
-TEST_F(PublisherTest, TensorsComeGoAndChangeTheirForm) {
+TEST_F(PublisherTest, HandlesAddedRemovedAndReshapedTensors) {
   Publisher publisher = seeded();
   const std::string schema = manifest(0).schema.name;
   model.tensors.push_back(make_tensor("new", DType::kBF16, {10, 3}, 8));
@@ -128,7 +128,7 @@ TEST_F(PublisherTest, TensorsComeGoAndChangeTheirForm) {
   EXPECT_TRUE(holds(store, 3, model));
 }
 
-TEST_F(PublisherTest, DenseChangesArePublishedWholeAndSayWhy) {
+TEST_F(PublisherTest, DenseChangesArePublishedAsAFullVersion) {
   Publisher publisher = seeded();
   for (size_t i = 0; i < model.tensors.size(); ++i) {
     TestTensor& tensor = model.tensors[i];
@@ -146,14 +146,14 @@ TEST_F(PublisherTest, DenseChangesArePublishedWholeAndSayWhy) {
   EXPECT_TRUE(holds(store, 2, model));
 }
 
-TEST_F(PublisherTest, FullModeStoresEveryVersionWhole) {
+TEST_F(PublisherTest, OnlyAnchorsStoresEveryVersionWhole) {
   Publisher publisher = seeded({.anchors = OnlyAnchors{}});
   const PublishReport report = step(&publisher);
   EXPECT_TRUE(report.full);
   EXPECT_EQ(report.reason, "mode");
   EXPECT_TRUE(holds(store, 1, model));
   EXPECT_FALSE(publish(&publisher).committed);
-  // Another that sends deltas goes on from there.
+  // Another publisher continues with deltas.
   Publisher other = open();
   EXPECT_FALSE(step(&other).full);
   EXPECT_TRUE(holds(store, 2, model));
@@ -172,7 +172,7 @@ TEST_F(PublisherTest, AnotherProcessContinuesFromTheChain) {
   EXPECT_TRUE(holds(store, 2, model));
 }
 
-TEST_F(PublisherTest, LargeTensorsAreEncodedInBoxes) {
+TEST_F(PublisherTest, EncodesLargeTensorsInBoxes) {
   DW_LABEL(long);
   PublishOptions options;
   options.limits.memory_bytes = uint64_t{32} << 20;  // items of 2 MiB
@@ -184,14 +184,14 @@ TEST_F(PublisherTest, LargeTensorsAreEncodedInBoxes) {
   EXPECT_GT(report.num_parts, 1);
   EXPECT_TRUE(holds(store, 1, model));
   EXPECT_TRUE(manifest(1).boxes.empty()) << "its digest is still that of the whole tensor";
-  // A change in one box only, and none at all.
+  // A change in one box only, and then no change.
   model.tensors[0].bytes.back() ^= 1;
   EXPECT_EQ(publish(&publisher).num_changed, 1);
   EXPECT_TRUE(holds(store, 2, model));
   EXPECT_FALSE(publish(&publisher).committed);
 }
 
-TEST_F(PublisherTest, EveryCodec) {
+TEST_F(PublisherTest, PublishesWithEveryCodec) {
   for (const char* codec : {"tight", "gaps", "adaptive", "raw"}) {
     store = std::make_shared<HookedStore>();
     Publisher publisher = seeded({.codec = codec});
@@ -203,7 +203,7 @@ TEST_F(PublisherTest, EveryCodec) {
 
 // ---- anchors
 
-TEST_F(PublisherTest, EveryNthVersionIsStoredWholeToo) {
+TEST_F(PublisherTest, WritesAnAnchorEveryNVersions) {
   PublishOptions options{.anchors = Anchors{.every = 3, .by_bytes = false}};
   std::optional<Publisher> publisher = open(options);
   std::vector<bool> anchored;
@@ -220,7 +220,7 @@ TEST_F(PublisherTest, EveryNthVersionIsStoredWholeToo) {
   EXPECT_EQ(objects_of(*store, kHopPrefix).size(), 2);
 }
 
-TEST_F(PublisherTest, AnAnchorIsMadeWhenTheDeltasHaveOutgrownTheLast) {
+TEST_F(PublisherTest, WritesAnAnchorWhenDeltasOutgrowTheLast) {
   Publisher publisher = open();
   uint64_t whole = publish(&publisher).bytes, since = 0, anchors = 0;
   for (int i = 0; i < 40; ++i) {
@@ -231,7 +231,7 @@ TEST_F(PublisherTest, AnAnchorIsMadeWhenTheDeltasHaveOutgrownTheLast) {
     if (!report.anchored) continue;
     ++anchors;
     since = 0;
-    // A late joiner begins there: the chain before it is not needed.
+    // A late joiner starts there and needs no earlier versions.
     const auto chain = Chain::open(store, {});
     const auto plan = must(plan_catch_up(*chain, {}, report.version));
     EXPECT_EQ(plan.hops.size(), 1);
@@ -240,7 +240,7 @@ TEST_F(PublisherTest, AnAnchorIsMadeWhenTheDeltasHaveOutgrownTheLast) {
   EXPECT_GT(anchors, 1);
 }
 
-TEST_F(PublisherTest, AnAnchorThatFailsIsAWarningAndStillDue) {
+TEST_F(PublisherTest, FailedAnchorIsAWarningAndIsRetried) {
   Publisher publisher = seeded({.anchors = Anchors{.every = 1}});
   model.step();
   store->before_put = [](std::string_view name) {
@@ -257,8 +257,8 @@ TEST_F(PublisherTest, AnAnchorThatFailsIsAWarningAndStillDue) {
 
 // ---- failures
 
-// Fails the n-th put of the second publish, for every n there is.
-TEST_F(PublisherTest, AnyFailedPutLeavesTheChainAsItWasAndTheNextPublishCarriesEverything) {
+// Fails the n-th put of the second publish, for every n.
+TEST_F(PublisherTest, AnyFailedPutLeavesTheChainUnchanged) {
   for (int fail_at = 0;; ++fail_at) {
     ASSERT_LT(fail_at, 100);
     store = std::make_shared<HookedStore>();
@@ -282,7 +282,7 @@ TEST_F(PublisherTest, AnyFailedPutLeavesTheChainAsItWasAndTheNextPublishCarriesE
   }
 }
 
-TEST_F(PublisherTest, CommitWithLostAnswerIsFound) {
+TEST_F(PublisherTest, RecognisesACommitWithALostAnswer) {
   Publisher publisher = seeded();
   model.step();
   store->after_put = [](std::string_view name) {
@@ -305,7 +305,7 @@ TEST_F(PublisherTest, UnknownCommitIsCheckedByTheNextPublish) {
       return name.starts_with(kManifestPrefix) ? unavailable("no answer") : Status();
     };
     (appears ? store->after_put : store->before_put) = lose;
-    // The put is unanswered, and so is the question whether it worked.
+    // The put has no answer, nor has the check whether it worked.
     bool asked = false;
     store->before_get = [&](std::string_view name) {
       if (name != manifest_name(1) || !asked) {
@@ -326,7 +326,7 @@ TEST_F(PublisherTest, UnknownCommitIsCheckedByTheNextPublish) {
   }
 }
 
-TEST_F(PublisherTest, StoresWithoutConditionalPutWantASingleWriter) {
+TEST_F(PublisherTest, WithoutConditionalPutNeedsSingleWriter) {
   store->can.put_if_absent = false;
   EXPECT_FAILS(Publisher::open(store), kUnsupported, "single_writer");
   Publisher publisher = seeded({.single_writer = true});
@@ -334,7 +334,7 @@ TEST_F(PublisherTest, StoresWithoutConditionalPutWantASingleWriter) {
   EXPECT_TRUE(holds(store, 1, model));
 }
 
-TEST_F(PublisherTest, BadTensorsAreRefusedByName) {
+TEST_F(PublisherTest, RejectsBadTensorsByName) {
   Publisher publisher = open();
   const auto refused = [&](const std::vector<PublishTensor>& tensors, const char* phrase) {
     EXPECT_FAILS(publisher.publish(tensors), kInvalidArgument, phrase);
@@ -358,7 +358,7 @@ TEST_F(PublisherTest, BadTensorsAreRefusedByName) {
   refused(views, "not the name of a tensor");
 }
 
-TEST_F(PublisherTest, BadOptionsAreRefused) {
+TEST_F(PublisherTest, RejectsBadOptions) {
   const auto refused = [&](const std::function<void(PublishOptions*)>& spoil, const char* phrase) {
     PublishOptions options;
     spoil(&options);
@@ -371,8 +371,8 @@ TEST_F(PublisherTest, BadOptionsAreRefused) {
   refused([](PublishOptions* o) { o->ranks.world = 2; }, "ranks need an all_gather");
 }
 
-// What the types do not rule out.
-TEST_F(PublisherTest, OptionsThatDoNotGoTogetherAreRefused) {
+// Combinations that the types allow.
+TEST_F(PublisherTest, RejectsContradictoryOptions) {
   const TempFolder folder;
   PublishOptions options{.snapshot = SnapshotInFolder{}};
   EXPECT_FAILS(Publisher::open(store, options), kInvalidArgument,
@@ -390,7 +390,7 @@ TEST_F(PublisherTest, OptionsThatDoNotGoTogetherAreRefused) {
   EXPECT_TRUE(Publisher::open(store, options).ok());
 }
 
-TEST_F(PublisherTest, CancelledItLeavesNothing) {
+TEST_F(PublisherTest, CancellationLeavesNothing) {
   PublishOptions options;
   bool stop = false;
   options.progress = [&](uint64_t, uint64_t) { return !stop; };
@@ -407,7 +407,7 @@ TEST_F(PublisherTest, CancelledItLeavesNothing) {
 
 // ---- the hook
 
-TEST_F(PublisherTest, TheHookRunsWhenAllPartsAreInAndBeforeTheCommit) {
+TEST_F(PublisherTest, HookRunsBetweenPartsAndCommit) {
   TempFolder folder;
   PublishOptions options{
       .hook_before_commit = {.command =
@@ -416,7 +416,7 @@ TEST_F(PublisherTest, TheHookRunsWhenAllPartsAreInAndBeforeTheCommit) {
   Publisher publisher = open(options);
   const std::string run = publish(&publisher).run;
   store->before_put = [&](std::string_view name) {
-    // Parts come before the hook, the manifest after it.
+    // Parts are put before the hook, the manifest after it.
     const bool hooked = read_file(folder.path() / "log").find("\n1 ") != std::string::npos;
     EXPECT_FALSE(name.starts_with(kPartPrefix) && hooked);
     EXPECT_FALSE(name.starts_with(kManifestPrefix) && !hooked);
@@ -426,7 +426,7 @@ TEST_F(PublisherTest, TheHookRunsWhenAllPartsAreInAndBeforeTheCommit) {
   EXPECT_EQ(read_file(folder.path() / "log"), "0 memory: " + run + "\n1 memory: " + run + "\n");
 }
 
-TEST_F(PublisherTest, AHookThatFailsOrHangsAbortsThePublish) {
+TEST_F(PublisherTest, FailedOrHangingHookAbortsThePublish) {
   seeded();
   const std::vector<std::string> before = objects_of(*store, "");
   model.step();
@@ -442,7 +442,7 @@ TEST_F(PublisherTest, AHookThatFailsOrHangsAbortsThePublish) {
   EXPECT_EQ(publish(&publisher).version, 1);
 }
 
-TEST_F(PublisherTest, AHookIsEndedOnRequestAndNothingIsCommitted) {
+TEST_F(PublisherTest, CancellationEndsTheHookWithoutACommit) {
   seeded();
   const std::vector<std::string> before = objects_of(*store, "");
   model.step();
@@ -450,7 +450,7 @@ TEST_F(PublisherTest, AHookIsEndedOnRequestAndNothingIsCommitted) {
   const auto started = folder.path() / "started";
   PublishOptions options;
   options.progress = [&](uint64_t, uint64_t) { return !fs::exists(started); };
-  // One that goes on, and one that ends at the very moment.
+  // A hook that keeps running, and one that ends at that moment.
   for (const std::string then : {"; sleep 600", ""}) {
     fs::remove(started);
     options.hook_before_commit.command = "touch " + started.string() + then;
@@ -462,7 +462,7 @@ TEST_F(PublisherTest, AHookIsEndedOnRequestAndNothingIsCommitted) {
   EXPECT_EQ(publish(&publisher).version, 1);
 }
 
-// As some trainers have it: how a child ended is then not to be had from the kernel.
+// Some trainers ignore SIGCHLD: the kernel then discards a child's exit status.
 TEST_F(PublisherTest, HookStatusIsReadWhenSigchldIsIgnored) {
   const auto before = ::signal(SIGCHLD, SIG_IGN);
   PublishOptions options{.hook_before_commit = {.command = "exit 3"}};
@@ -476,7 +476,7 @@ TEST_F(PublisherTest, HookStatusIsReadWhenSigchldIsIgnored) {
 
 // ---- checkpoints on disk
 
-TEST_F(PublisherTest, CheckpointsAreStoredAsTheyAre) {
+TEST_F(PublisherTest, StoresCheckpointFilesUnchanged) {
   TempFolder folder;
   const auto root = folder.path() / "store";
   const std::shared_ptr<Store> directory = std::make_shared<DirectoryStore>(root);

@@ -1,6 +1,6 @@
-// Everything that can go wrong while three ranks publish a version, one thing at a time: each call
-// of each rank to the store or to its group fails before or after it has had its effect, takes
-// effect late, or is the last that the rank ever makes. The ranks are real publishers.
+// Every possible failure while three ranks publish a version, one at a time: each call of each rank
+// to the store or to its group fails before or after its effect, takes effect late, or is the last
+// one that the rank makes. The ranks are real publishers.
 
 #include "chain/names.h"
 #include "store/bodies.h"
@@ -28,7 +28,7 @@ constexpr Fault kFaults[] = {Fault::kRefused, Fault::kLostAnswer, Fault::kLate, 
 // The calls of one rank. Thread-safe.
 class Calls {
  public:
-  // Call `at`, counted from 0, meets the fault.
+  // Injects the fault at call `at`, counted from 0.
   void plan(size_t at, Fault fault) {
     at_ = at;
     fault_ = fault;
@@ -42,7 +42,7 @@ class Calls {
     late_.clear();
   }
 
-  // `late`: does it later; null: it cannot be late.
+  // `late` repeats the call later; null if that is not possible.
   template <class Answer, class Call>
   Answer make(const std::string& what, const Call& call, const std::function<void()>& late = {}) {
     bool now = false;
@@ -124,12 +124,12 @@ class FaultyStore final : public ForwardingStore {
   Calls& calls_;
 };
 
-// A trainer of three ranks that may be started anew.
+// A trainer of three ranks that can be restarted.
 class Trainer {
  public:
   explicit Trainer(std::shared_ptr<Store> store) : store_(std::move(store)) {}
 
-  // Calls and publishers are new ones.
+  // Starts with new calls and publishers.
   void start() {
     publishers_.clear();
     stores_.clear();
@@ -144,7 +144,7 @@ class Trainer {
         const auto met = calls_[rank]->met();
         auto all = calls_[rank]->make<Result<std::vector<std::string>>>(
             "all_gather", [&] { return gather(mine); });
-        // What failed on one rank alone leaves a group that no rank can use any more.
+        // A failure on a single rank leaves a group that no rank can use any more.
         if (!all.ok() && (!met || calls_[rank]->ended())) group_->leave(rank);
         return all;
       };
@@ -173,7 +173,7 @@ class Trainer {
   std::vector<Publisher> publishers_;
 };
 
-// What is published while the fault happens.
+// What is published during the fault.
 struct Scenario {
   const char* name;
   bool seeded;     // there is a version before it
@@ -188,7 +188,7 @@ class RanksUnderFaults : public ::testing::TestWithParam<Scenario> {
   std::unique_ptr<Trainer> trainer;
   std::vector<Model> versions;  // as committed
 
-  // Up to the publish that is watched; returns what it publishes.
+  // Prepares everything up to the observed publish; returns the model to publish.
   Model prepare() {
     store = std::make_shared<MemoryStore>();
     trainer = std::make_unique<Trainer>(store);
@@ -222,7 +222,7 @@ class RanksUnderFaults : public ::testing::TestWithParam<Scenario> {
       ASSERT_TRUE(holds(store, version, versions[version])) << "version " << version;
     }
   }
-  // The model once more, changed: it must be published whatever happened.
+  // Publishes the model once more, with changes: this must work after any fault.
   void expect_next(Model model) {
     model.step();
     expect_published(model);
@@ -240,7 +240,7 @@ void RanksUnderFaults::check(unsigned rank, size_t at, Fault fault) {
   SCOPED_TRACE("rank " + std::to_string(rank) + ", call " + std::to_string(at) + ": " +
                calls.where() + ", fault " + std::to_string(int(fault)));
   const bool in_group = calls.where() == "all_gather";
-  // A version is there, all of it and of this step, or none is.
+  // Either a complete version of this step was committed, or none.
   const auto head = head_of(store);
   const bool committed = (head ? *head + 1 : 0) > versions.size();
   if (committed) versions.push_back(model);
@@ -258,8 +258,8 @@ void RanksUnderFaults::check(unsigned rank, size_t at, Fault fault) {
     const std::string name = "rank " + std::to_string(rank) + " (";
     EXPECT_TRUE(contains(result.status().message(), name)) << result.status().to_string();
   }
-  // A fault that only the store knows of is a failure of all, or of none; the one exception is a
-  // rank that cannot read what rank 0 has committed.
+  // A fault in the store fails all ranks or none; the one exception is a rank that cannot read what
+  // rank 0 has committed.
   if (!in_group && !calls.ended()) {
     const bool alone = num_failed == 1 && !results[rank].ok() && committed && rank != 0;
     EXPECT_TRUE(num_failed == 0 || num_failed == kWorld || alone) << num_failed << " failed";

@@ -1,4 +1,4 @@
-// What ranks tell each other, and what an exchange makes of it.
+// The messages of ranks, and the result of exchanging them.
 #include "publish/ranks.h"
 
 #include <future>
@@ -50,7 +50,7 @@ TEST(RankMessages, RoundTrip) {
   }
 }
 
-TEST(RankMessages, ImpossibleReportIsRefused) {
+TEST(RankMessages, RejectsInvalidReports) {
   struct Defect {
     const char* name;
     std::function<void(RankReport*)> make;
@@ -86,7 +86,7 @@ struct Said {
   Result<std::string> own;
 };
 
-// What three ranks hear, and whether all know.
+// What three ranks receive, and whether all know.
 std::vector<std::pair<Bodies, bool>> exchange(const std::vector<Said>& said,
                                               const std::vector<std::optional<uint64_t>>& steps = {
                                                   {}, {}, {}}) {
@@ -124,7 +124,7 @@ TEST(RankExchanges, FailureOfOneFailsAllWithItsCode) {
   for (const auto& [bodies, known] : heard) EXPECT_TRUE(known);
 }
 
-TEST(RankExchanges, RanksAtAnotherVersionAreNamed) {
+TEST(RankExchanges, NamesRanksAtAnotherRoundOrStep) {
   for (const auto& [bodies, known] : exchange({{"begin", std::string("a")},
                                                {"begin", std::string("b")},
                                                {"delta", std::string("c")}})) {
@@ -139,7 +139,7 @@ TEST(RankExchanges, RanksAtAnotherVersionAreNamed) {
   }
 }
 
-TEST(RankExchanges, MalformedMessageIsRefused) {
+TEST(RankExchanges, RejectsMalformedMessages) {
   const auto said = [](std::vector<std::string> texts) {
     const Ranks ranks{0, 2, [texts](std::string_view) -> Bodies { return texts; }};
     return RankExchange(ranks, {}).exchange("begin", std::string()).status();
@@ -148,7 +148,7 @@ TEST(RankExchanges, MalformedMessageIsRefused) {
   EXPECT_FAILS(said({"x"}), kInternal, "1 messages of 2 ranks");
 }
 
-TEST(RankBoxes, SealCoversWhatWasPut) {
+TEST(RankBoxes, SealCoversAllBlocksAndDetectsChanges) {
   std::vector<uint8_t> first(kBoxesBlockBytes + 100, 1), second(kBoxesBlockBytes - 7, 2);
   const auto piece = [](std::string name, Bytes bytes) {
     return PieceRecord{std::move(name),

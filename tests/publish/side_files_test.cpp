@@ -1,4 +1,4 @@
-// Files beside the weights belong to a version: whoever holds it has these, and no others.
+// Files beside the weights belong to a version: a replica at that version has exactly these.
 
 #include "chain/chain.h"
 #include "chain/fsck.h"
@@ -69,7 +69,7 @@ class SideFilesTest : public ::testing::Test {
     return replica.pull(version);
   }
   fs::path local(const std::string& name) const { return folder.path() / name; }
-  // In place and copy-on-write, from what they hold and from nothing.
+  // In place and copy-on-write, from an older version and from nothing.
   void expect_at(uint64_t version) {
     static int fresh = 0;
     const std::string number = std::to_string(fresh++);
@@ -92,9 +92,9 @@ class SideFilesTest : public ::testing::Test {
   }
 };
 
-// ---- what a publisher refuses
+// ---- refusals of a publisher
 
-TEST_F(SideFilesTest, WhatReplicasRefuseIsRefusedBeforeAnythingIsPut) {
+TEST_F(SideFilesTest, RejectsNamesThatReplicasRefuseBeforeAnyPut) {
   for (const std::string name :
        {"current", "v0000000001", "CURRENT", "a\nb", "b\\c", "\xff\xfe.txt"}) {
     files = {{"config.json", "{}"}, {name, "x"}};
@@ -107,7 +107,7 @@ TEST_F(SideFilesTest, WhatReplicasRefuseIsRefusedBeforeAnythingIsPut) {
   EXPECT_TRUE(objects("").empty());
 }
 
-TEST_F(SideFilesTest, ASideFileOverTheLimitIsRefusedByName) {
+TEST_F(SideFilesTest, RejectsAFileOverTheLimitByName) {
   write();
   folder.put("ckpt/huge.txt", "x");
   fs::resize_file(ckpt() / "huge.txt", (uint64_t{1} << 30) + 1);  // a hole
@@ -115,7 +115,7 @@ TEST_F(SideFilesTest, ASideFileOverTheLimitIsRefusedByName) {
   EXPECT_TRUE(objects("").empty());
 }
 
-TEST_F(SideFilesTest, ATrainersFilesFollowTheSameRules) {
+TEST_F(SideFilesTest, FilesFromATrainerFollowTheSameRules) {
   auto publisher = must(Publisher::open(store));
   for (const char* name : {"model.safetensors", "current", ".env"}) {
     EXPECT_FAILS(publisher.publish(model.views(), Paths{folder.put(name, "x")}), kInvalidArgument,
@@ -146,7 +146,7 @@ TEST_F(SideFilesTest, UnpublishedFilesAreReportedOnce) {
   EXPECT_NE(publisher.publish_checkpoint(ckpt())->note, "");
 }
 
-// ---- what reaches replicas
+// ---- replicas
 
 TEST_F(SideFilesTest, EveryReplicaHasTheVersionsFiles) {
   EXPECT_EQ(publish().version, 0U);
@@ -161,22 +161,22 @@ TEST_F(SideFilesTest, EveryReplicaHasTheVersionsFiles) {
   files.erase("tokenizer.json");
   publish();
   for (const uint64_t version : {0, 1, 2, 3}) expect_at(version);
-  // Several at once, and back by number.
+  // Over several versions at once, and back by number.
   ASSERT_TRUE(pull("hops", 0).ok());
   ASSERT_TRUE(pull("hops").ok());
   EXPECT_EQ(beside(local("hops")), published[3]);
   ASSERT_TRUE(pull("hops", 1).ok());
   EXPECT_EQ(beside(local("hops")), published[1]);
   expect_sound();
-  // Contents are put once, whatever the number of versions that have them.
+  // Contents are stored once for all versions.
   EXPECT_EQ(objects("files/").size(), 5U);
-  // A version stored whole is a folder that engines load as it is.
+  // A full version is a folder that engines load directly.
   must(make_anchor(Chain::open(store).value(), 3, {}));
   expect_sound();
   expect_at(3);
 }
 
-TEST_F(SideFilesTest, AChangeOfFilesAloneIsAVersion) {
+TEST_F(SideFilesTest, ChangeOfFilesAloneIsAVersion) {
   publish();
   EXPECT_FALSE(publish().committed);
   files["config.json"] = "{\"a\": 2}";
@@ -198,7 +198,7 @@ TEST_F(SideFilesTest, AChangeOfFilesAloneIsAVersion) {
   expect_sound();
 }
 
-TEST_F(SideFilesTest, ATrainerThatPassesNoneKeepsThem) {
+TEST_F(SideFilesTest, TrainerWithoutFilesKeepsThem) {
   const auto at = [&](uint64_t version) {
     Files found;
     const VersionRecord record = Chain::open(store, {})->version(version).value();
@@ -231,7 +231,7 @@ TEST_F(SideFilesTest, ATrainerThatPassesNoneKeepsThem) {
   expect_sound();
 }
 
-TEST_F(SideFilesTest, ASingleFileSaysNothingAboutOthers) {
+TEST_F(SideFilesTest, PublishingASingleFileKeepsSideFiles) {
   publish();
   model.step();
   write();
@@ -242,9 +242,9 @@ TEST_F(SideFilesTest, ASingleFileSaysNothingAboutOthers) {
   expect_at(1);
 }
 
-// ---- files of others, and edits
+// ---- unknown files, and edits
 
-TEST_F(SideFilesTest, FilesOfOthersAreLeftAlone) {
+TEST_F(SideFilesTest, KeepsUnknownFiles) {
   publish();
   ASSERT_TRUE(pull("local").ok());
   folder.put("local/notes.txt", "mine");
@@ -257,7 +257,7 @@ TEST_F(SideFilesTest, FilesOfOthersAreLeftAlone) {
   EXPECT_EQ(beside(local("local")), expected);
 }
 
-TEST_F(SideFilesTest, ConflictingFilesAreSetAside) {
+TEST_F(SideFilesTest, SetsConflictingFilesAside) {
   publish();
   ASSERT_TRUE(pull("local").ok());
   folder.put("local/notes.txt", "mine");
@@ -271,14 +271,14 @@ TEST_F(SideFilesTest, ConflictingFilesAreSetAside) {
   ASSERT_EQ(report.set_aside.size(), 2U);
   EXPECT_EQ(read_file(local("local") / ".deltawire/aside/1/notes.txt"), "mine");
   EXPECT_EQ(read_file(local("local") / ".deltawire/aside/1/tokenizer.json"), "edited");
-  // Again: nothing that was put aside is overwritten.
+  // Once more: files set aside earlier are not overwritten.
   folder.put("local/notes.txt", "edited");
   ASSERT_TRUE(pull("local").ok());
   EXPECT_EQ(read_file(local("local") / ".deltawire/aside/1/notes.txt"), "mine");
   EXPECT_EQ(read_file(local("local") / ".deltawire/aside/2/notes.txt"), "edited");
 }
 
-TEST_F(SideFilesTest, EditsAreRepairedAtTheSameVersion) {
+TEST_F(SideFilesTest, RepairsEditsAtTheSameVersion) {
   publish();
   for (const bool apart : {false, true}) {
     const std::string name = apart ? "cow" : "place";
@@ -292,13 +292,13 @@ TEST_F(SideFilesTest, EditsAreRepairedAtTheSameVersion) {
     EXPECT_EQ(beside(at), files);
     EXPECT_EQ(read_file(local(name) / ".deltawire/aside/1/config.json"), "edited");
     EXPECT_FALSE(pull(name, {}, apart)->changed);
-    // Touched, but the same: nothing to do.
+    // Touched, but unchanged: nothing to do.
     fs::last_write_time(at / "config.json", fs::file_time_type::clock::now());
     EXPECT_FALSE(pull(name, {}, apart)->changed);
   }
 }
 
-TEST_F(SideFilesTest, AnEditBetweenPatchAndSettleIsNotTheVersions) {
+TEST_F(SideFilesTest, DetectsAnEditBetweenPatchAndSettle) {
   publish();
   auto replica = must(Replica::open(store, local("local"), {}));
   ASSERT_TRUE(replica.prepare().ok());
@@ -309,7 +309,7 @@ TEST_F(SideFilesTest, AnEditBetweenPatchAndSettleIsNotTheVersions) {
   EXPECT_EQ(beside(local("local")), files);
 }
 
-TEST_F(SideFilesTest, ADamagedStateIsFoundWithItsFiles) {
+TEST_F(SideFilesTest, RecoversADamagedStateWithItsFiles) {
   publish();
   files["config.json"] = "2";
   publish();
@@ -323,9 +323,9 @@ TEST_F(SideFilesTest, ADamagedStateIsFoundWithItsFiles) {
   EXPECT_TRUE(report.set_aside.empty());
 }
 
-// ---- the store lies
+// ---- damaged objects
 
-TEST_F(SideFilesTest, ADamagedFileObjectIsNamedAndNothingChanges) {
+TEST_F(SideFilesTest, DamagedFileObjectIsNamedAndNothingChanges) {
   publish();
   ASSERT_TRUE(pull("local").ok());
   const Files before = files;
@@ -349,7 +349,7 @@ TEST_F(SideFilesTest, ADamagedFileObjectIsNamedAndNothingChanges) {
 
 // ---- retention
 
-TEST_F(SideFilesTest, GcKeepsWhatVersionsNameAndCollectsTheRest) {
+TEST_F(SideFilesTest, GcKeepsNamedFilesAndCollectsTheRest) {
   files = {{"config.json", "0"}, {"stays.txt", "s"}};
   publish();
   for (int step = 1; step < 6; ++step) {
@@ -378,7 +378,7 @@ TEST_F(SideFilesTest, GcKeepsWhatVersionsNameAndCollectsTheRest) {
   collect(2, now);  // keeps 4 and 5
   EXPECT_EQ(objects("files/").size(), 10U);
   collect(2, now + 6);
-  // The last two configurations, stays, middle (of version 4), and what is under way above the
+  // The last two configurations, stays, middle (of version 4), and a publish in progress above the
   // head.
   EXPECT_EQ(objects("files/").size(), 5U);
   for (const uint64_t version : {4, 5}) expect_at(version);
@@ -387,7 +387,7 @@ TEST_F(SideFilesTest, GcKeepsWhatVersionsNameAndCollectsTheRest) {
   collect(1, now + 18);
   EXPECT_EQ(objects("files/").size(), 3U);
   expect_at(5);
-  // What was collected comes back as a new object.
+  // A collected file comes back as a new object.
   files["middle.txt"] = "m";
   publish();
   expect_at(6);
