@@ -21,7 +21,7 @@ class HeartbeatWriterTest : public ::testing::Test {
   void TearDown() override { set_log_sink(LogLevel::kOff, {}); }
 
   static Heartbeat fetching(uint64_t to) { return {.lease = Lease{{}, to, 0}}; }
-  // What live leases name.
+  // The versions named by live leases.
   std::vector<uint64_t> leases(int64_t now) {
     std::vector<uint64_t> to;
     store->set_clock(now);
@@ -37,7 +37,7 @@ class HeartbeatWriterTest : public ::testing::Test {
   int64_t now = 1'800'000'000;
 };
 
-TEST_F(HeartbeatWriterTest, AFolderThatIsGoneIsNotMadeAgain) {
+TEST_F(HeartbeatWriterTest, DoesNotRecreateAMissingFolder) {
   for (const uint64_t rate : {0, 1'000'000'000}) {
     const TempFolder folder;
     const fs::path path = folder.path() / "store";
@@ -57,7 +57,7 @@ TEST_F(HeartbeatWriterTest, AFolderThatIsGoneIsNotMadeAgain) {
   }
 }
 
-TEST_F(HeartbeatWriterTest, TwoLiveReplicasOfOneNameKeepBothLeases) {
+TEST_F(HeartbeatWriterTest, TwoReplicasOfOneNameKeepBothLeases) {
   HeartbeatWriter a(store, "rollout", "id-a"), b(store, "rollout", "id-b");
   ASSERT_TRUE(a.write(fetching(5), now).ok());
   ASSERT_TRUE(b.write(fetching(7), now + 1).ok());
@@ -72,8 +72,8 @@ TEST_F(HeartbeatWriterTest, TwoLiveReplicasOfOneNameKeepBothLeases) {
   EXPECT_EQ(events.size(), 1U);  // said once
 }
 
-// Both looked before either wrote.
-TEST_F(HeartbeatWriterTest, TwoThatBeganAtOnceFindEachOther) {
+// Both read the name before either wrote.
+TEST_F(HeartbeatWriterTest, ReplicasThatStartTogetherDetectEachOther) {
   HeartbeatWriter a(store, "rollout", "same"), b(store, "rollout", "same");  // a copied folder
   ASSERT_TRUE(a.write(fetching(5), now).ok());
   ASSERT_TRUE(b.write(fetching(7), now).ok());  // takes it for an earlier process of its own
@@ -85,7 +85,7 @@ TEST_F(HeartbeatWriterTest, TwoThatBeganAtOnceFindEachOther) {
   EXPECT_EQ(events.size(), 1U);
 }
 
-TEST_F(HeartbeatWriterTest, ARestartedReplicaTakesItsNameBackAtOnce) {
+TEST_F(HeartbeatWriterTest, RestartedReplicaReclaimsItsName) {
   for (int process = 0; process < 3; ++process) {
     HeartbeatWriter writer(store, "rollout", "id-a");
     ASSERT_TRUE(writer.write(fetching(5), ++now).ok());
@@ -94,7 +94,7 @@ TEST_F(HeartbeatWriterTest, ARestartedReplicaTakesItsNameBackAtOnce) {
   EXPECT_TRUE(events.empty());
 }
 
-TEST_F(HeartbeatWriterTest, ANameIsFreeWhenItsReplicaHasBeenSilent) {
+TEST_F(HeartbeatWriterTest, TakesOverTheNameOfASilentReplica) {
   {
     HeartbeatWriter dead(store, "rollout", "id-a");
     ASSERT_TRUE(dead.write(fetching(5), now).ok());
@@ -107,21 +107,21 @@ TEST_F(HeartbeatWriterTest, ANameIsFreeWhenItsReplicaHasBeenSilent) {
   ASSERT_TRUE(heir.write(fetching(6), now + 1 + kSilentSeconds + 60).ok());
   EXPECT_EQ(num_objects(), 1U);  // the one beside is gone
   EXPECT_EQ(read_heartbeat(*store, "rollout")->id, "id-b");
-  // A third, much later, need not wait.
+  // A third one, much later, takes the name at once.
   HeartbeatWriter late(store, "rollout", "id-c");
   ASSERT_TRUE(late.write(fetching(7), now + 10'000).ok());
   EXPECT_EQ(read_heartbeat(*store, "rollout")->id, "id-c");
   EXPECT_EQ(events.size(), 1U);
 }
 
-// One that was taken for dead comes back.
+// A replica that was believed dead comes back.
 TEST_F(HeartbeatWriterTest, ReplicaThatLosesItsNameIsRenamed) {
   HeartbeatWriter slow(store, "rollout", "id-a"), heir(store, "rollout", "id-b");
   ASSERT_TRUE(slow.write(fetching(5), now).ok());
   ASSERT_TRUE(heir.write(fetching(6), now + kSilentSeconds + 1).ok());
   ASSERT_TRUE(slow.write(fetching(5), now + kSilentSeconds + 2).ok());
   EXPECT_EQ(leases(now + kSilentSeconds + 2), (std::vector<uint64_t>{5, 6}));
-  // His clock may be wrong by hours: what counts is that he wrote after us.
+  // The other clock may be wrong by hours: what counts is that it wrote after us.
   ASSERT_TRUE(heir.write(fetching(6), now + 100'000).ok());
   EXPECT_EQ(read_heartbeat(*store, "rollout")->id, "id-b");
 }
@@ -151,7 +151,7 @@ TEST(ReplicaBeat, FailureIsReportedUntilAPullSucceeds) {
   EXPECT_EQ(read_heartbeat(*store, "rollout")->error, "");
 }
 
-TEST(ReplicaId, IsOfTheFolderAndStays) {
+TEST(ReplicaId, IsStableAndUniquePerFolder) {
   TempFolder one, two;
   const std::string id = replica_id(one.path()).value();
   EXPECT_EQ(id.size(), 16U);
@@ -161,7 +161,7 @@ TEST(ReplicaId, IsOfTheFolderAndStays) {
   const std::string again = replica_id(one.path()).value();
   EXPECT_NE(again, id);
   EXPECT_EQ(replica_id(one.path()).value(), again);
-  // Containers have host and path in common.
+  // Containers may share host name and path.
   EXPECT_NE(default_name("/ckpt", id), default_name("/ckpt", again));
   EXPECT_EQ(default_name("/ckpt", id), default_name("/ckpt", id));
 }

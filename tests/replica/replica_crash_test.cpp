@@ -1,5 +1,5 @@
-// kill -9 at every sync point of a pull: after the next open() the folder holds the old version or
-// the new one, and says which; nothing is left that a later pull could trip over.
+// kill -9 at every sync point of a pull: after the next open() the folder holds the old or the new
+// version and records which; nothing is left that breaks a later pull.
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -19,7 +19,7 @@ ReplicaOptions options(bool copy_on_write) {
   return made;
 }
 
-// What the killed process does: a test of this program, run by name with its arguments in the
+// The code of the killed process: a test of this program, run by name with its arguments in the
 // environment.
 TEST(ReplicaCrashChild, DISABLED_Pulls) {
   const auto argument = [](const char* name) {
@@ -47,7 +47,7 @@ class ReplicaCrashTest : public ::testing::Test {
   }
   fs::path local() const { return folder_.path() / "local"; }
 
-  // The wait status of a pull in a process that is killed at point `crash_at` (0: not at all).
+  // Returns the wait status of a pull in a process that is killed at point `crash_at` (0: never).
   int pull_in_child(unsigned long crash_at, bool copy_on_write) const {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -71,8 +71,8 @@ class ReplicaCrashTest : public ::testing::Test {
   fs::path log() const { return folder_.path() / "points.log"; }
   std::string child_output() const { return read_file(folder_.path() / "child.log"); }
 
-  // `before` puts the folder into the state that the killed pull begins with; `from` is the version
-  // that it then holds.
+  // `before` prepares the folder that the killed pull starts with; `from` is the version that it
+  // then holds.
   void crash_everywhere(bool copy_on_write, std::optional<uint64_t> from,
                         const std::function<void()>& before) {
 #if !DELTAWIRE_FAULTS
@@ -136,27 +136,27 @@ class ReplicaCrashTest : public ::testing::Test {
   uint64_t seed_ = 10;
 };
 
-TEST_F(ReplicaCrashTest, TheFirstPull) {
+TEST_F(ReplicaCrashTest, FirstPull) {
   chain_.publish_full(tensors_, 2);
   next_delta();
   crash_everywhere(false, {}, [] {});
 }
 
-TEST_F(ReplicaCrashTest, APatchInPlace) {
+TEST_F(ReplicaCrashTest, PatchInPlace) {
   chain_.publish_full(tensors_, 2);
   next_delta();
   next_delta();
   crash_everywhere(false, 0, [&] { pull(0); });
 }
 
-TEST_F(ReplicaCrashTest, FilesThatAreReplaced) {
+TEST_F(ReplicaCrashTest, ReplacedFiles) {
   chain_.publish_full(tensors_, 3);
   for (TestTensor& tensor : tensors_) change(&tensor, 0.1, seed_++);
   chain_.publish_full(tensors_, 2);
   crash_everywhere(false, 0, [&] { pull(0); });
 }
 
-TEST_F(ReplicaCrashTest, TensorsThatComeAndGo) {
+TEST_F(ReplicaCrashTest, AddedAndRemovedTensors) {
   chain_.publish_full(tensors_, 2);
   tensors_.erase(tensors_.begin());
   tensors_.push_back(make_tensor("e", DType::kBF16, {70}, 9));
@@ -176,7 +176,7 @@ TEST_F(ReplicaCrashTest, CopyOnWrite) {
   });
 }
 
-// A process that recovers may be killed too.
+// The process that recovers may be killed, too.
 TEST_F(ReplicaCrashTest, RecoveryItself) {
 #if !DELTAWIRE_FAULTS
   GTEST_SKIP() << "this build has no sync points (DELTAWIRE_FAULTS=OFF)";

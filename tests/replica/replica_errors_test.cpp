@@ -1,5 +1,5 @@
-// What can be wrong with a store, a disk or a folder: each is found before a byte of the weights
-// changes, is named, and is repaired where an anchor can repair it.
+// Defects of a store, a disk or a folder: each is detected before a byte of the weights changes, is
+// named, and is repaired if an anchor can repair it.
 #include <grp.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -57,7 +57,7 @@ class ReplicaErrorsTest : public ::testing::Test {
     if (!replica.ok()) return replica.status();
     return replica->pull(version);
   }
-  // Whatever failed, version `version` is still there, whole.
+  // Version `version` is still complete after the failure.
   void expect_held(uint64_t version) {
     EXPECT_EQ(read_replica_state(local())->version, version);
     EXPECT_FALSE(read_replica_state(local())->patching_to);
@@ -65,7 +65,7 @@ class ReplicaErrorsTest : public ::testing::Test {
   }
 
   void edit(const std::string& tensor) const { edit_tensor(weights(), tensor); }
-  // As if the disk had lied: the file has changed, and nothing shows it.
+  // Simulates silent disk corruption: the file has changed, and its stamp does not show it.
   void hide_edit() const {
     const fs::path file = local() / ".deltawire/state.json";
     LocalState state = **read_local_state(file);
@@ -90,7 +90,7 @@ TEST_F(ReplicaErrorsTest, DamagedStateIsRecoveredFromTheFiles) {
     std::ofstream(state, std::ios::trunc) << damage;
     EXPECT_FAILS(pull({}, options(false)), kBaseMismatch, "state.json");
     EXPECT_TRUE(is_identical(weights(), chain_.checkpoint(1) / "model.safetensors"));
-    // At the same version nothing is fetched, and the state is what it was.
+    // At the same version nothing is fetched, and the state is the same as before.
     const auto same = must(pull(1));
     EXPECT_TRUE(same.repaired);
     EXPECT_TRUE(contains(same.repair_reason, "state.json"));
@@ -98,7 +98,7 @@ TEST_F(ReplicaErrorsTest, DamagedStateIsRecoveredFromTheFiles) {
     expect_held(1);
     EXPECT_EQ(read_replica_state(local())->manifest, before.manifest);
     EXPECT_EQ(read_replica_state(local())->state, before.state);
-    // And it goes on from there by deltas.
+    // It continues from there with deltas.
     std::ofstream(state, std::ios::trunc) << damage;
     const auto next = must(pull());
     EXPECT_TRUE(next.repaired);
@@ -109,7 +109,7 @@ TEST_F(ReplicaErrorsTest, DamagedStateIsRecoveredFromTheFiles) {
   }
 }
 
-TEST_F(ReplicaErrorsTest, ADamagedStateOfDamagedFilesIsRepairedFromAWholeVersion) {
+TEST_F(ReplicaErrorsTest, DamagedStateAndFilesAreRepairedFromAFullVersion) {
   publish_and_pull(2, 1);
   edit("still");
   std::ofstream(local() / ".deltawire/state.json", std::ios::trunc) << "garbage";
@@ -133,7 +133,7 @@ TEST_F(ReplicaErrorsTest, DamagedCopyOnWriteStateIsRecovered) {
   EXPECT_TRUE(fs::exists(local() / "current/config.json"));
 }
 
-TEST_F(ReplicaErrorsTest, AHandEditedTensorIsNamedAndRepaired) {
+TEST_F(ReplicaErrorsTest, EditedTensorIsNamedAndRepaired) {
   publish(1);
   for (const char* tensor : {"a", "still"}) {  // one that the version patches, one that it leaves
     fs::remove_all(local());
@@ -150,7 +150,7 @@ TEST_F(ReplicaErrorsTest, AHandEditedTensorIsNamedAndRepaired) {
   }
 }
 
-TEST_F(ReplicaErrorsTest, AnEditIsFoundWithoutANewVersionToo) {
+TEST_F(ReplicaErrorsTest, DetectsAnEditWithoutANewVersion) {
   publish_and_pull(1);
   edit("still");
   EXPECT_FAILS(pull({}, options(false)), kBaseMismatch, "\"still\"");
@@ -158,7 +158,7 @@ TEST_F(ReplicaErrorsTest, AnEditIsFoundWithoutANewVersionToo) {
   expect_held(1);
 }
 
-TEST_F(ReplicaErrorsTest, AFileThatWasOnlyTouchedIsFine) {
+TEST_F(ReplicaErrorsTest, AcceptsAFileThatWasOnlyTouched) {
   publish_and_pull(1);
   const std::string bytes = read_file(weights());
   fs::remove(weights());
@@ -169,7 +169,7 @@ TEST_F(ReplicaErrorsTest, AFileThatWasOnlyTouchedIsFine) {
   EXPECT_EQ(state.weights.at("model.safetensors"), *stamp_of(weights()));
 }
 
-TEST_F(ReplicaErrorsTest, SilentDamageIsFoundByVerifying) {
+TEST_F(ReplicaErrorsTest, VerifyDetectsSilentDamage) {
   publish_and_pull(1);
   edit("still");
   hide_edit();
@@ -181,8 +181,8 @@ TEST_F(ReplicaErrorsTest, SilentDamageIsFoundByVerifying) {
   expect_held(1);
 }
 
-// Without verifying, a tensor that the next version patches is hashed all the same.
-TEST_F(ReplicaErrorsTest, SilentDamageOfAPatchedTensorIsFoundAnyway) {
+// Without verification, a tensor that the next version patches is hashed all the same.
+TEST_F(ReplicaErrorsTest, DetectsSilentDamageOfAPatchedTensor) {
   publish_and_pull(1, 0);
   edit("z");
   hide_edit();
@@ -210,7 +210,7 @@ TEST_F(ReplicaErrorsTest, MissingTruncatedOrReplacedFileIsRepaired) {
   }
 }
 
-TEST_F(ReplicaErrorsTest, AnotherRunIsNeverRepaired) {
+TEST_F(ReplicaErrorsTest, RefusesAnotherRun) {
   publish_and_pull(1);
   TestChain other(std::make_shared<MemoryStore>("other"));
   other.publish_full(tensors_);
@@ -218,7 +218,7 @@ TEST_F(ReplicaErrorsTest, AnotherRunIsNeverRepaired) {
   expect_held(1);
 }
 
-TEST_F(ReplicaErrorsTest, AFolderOfOtherFilesIsLeftAlone) {
+TEST_F(ReplicaErrorsTest, DoesNotOverwriteForeignFiles) {
   publish(0);
   fs::create_directories(local());
   std::ofstream(local() / "model.safetensors") << "precious";
@@ -227,7 +227,7 @@ TEST_F(ReplicaErrorsTest, AFolderOfOtherFilesIsLeftAlone) {
   EXPECT_FALSE(fs::exists(local() / ".deltawire"));
 }
 
-TEST_F(ReplicaErrorsTest, AStateThatCannotBeReadIsNamed) {
+TEST_F(ReplicaErrorsTest, ReportsAnUnreadableState) {
   publish_and_pull(0);
   std::ofstream(local() / ".deltawire/state.json") << "{\"format\":\"replica/1\"}";
   EXPECT_FAILS(read_replica_state(local()), kCorruption, "state.json");
@@ -236,7 +236,7 @@ TEST_F(ReplicaErrorsTest, AStateThatCannotBeReadIsNamed) {
   EXPECT_FAILS(read_replica_state(folder_.path()), kNotFound, "not a replica");
 }
 
-TEST_F(ReplicaErrorsTest, AJournalThatCannotBeReadLeadsToARepair) {
+TEST_F(ReplicaErrorsTest, RepairsAfterAnUnreadableJournal) {
   publish_and_pull(1, 0);
   fs::create_directories(local() / ".deltawire/journal");
   std::ofstream(local() / ".deltawire/journal/record.json") << "{}";
@@ -246,14 +246,14 @@ TEST_F(ReplicaErrorsTest, AJournalThatCannotBeReadLeadsToARepair) {
   EXPECT_FALSE(fs::exists(local() / ".deltawire/journal"));
 }
 
-TEST_F(ReplicaErrorsTest, OnlyOneProcessAtATime) {
+TEST_F(ReplicaErrorsTest, LocksOutASecondProcess) {
   publish(0);
   const Replica first = must(Replica::open(chain_.store(), local(), options()));
   const auto second = Replica::open(chain_.store(), local(), options());
   EXPECT_FAILS(second, kConflict, local().string(), process_name());
 }
 
-TEST_F(ReplicaErrorsTest, InPlaceAndCopyOnWriteDoNotShareAFolder) {
+TEST_F(ReplicaErrorsTest, RefusesAModeChangeBetweenInPlaceAndCopyOnWrite) {
   publish_and_pull(0);
   ReplicaOptions how = options();
   how.copy_on_write = CopyOnWrite{};
@@ -262,7 +262,7 @@ TEST_F(ReplicaErrorsTest, InPlaceAndCopyOnWriteDoNotShareAFolder) {
 
 // ---- the chain
 
-TEST_F(ReplicaErrorsTest, VersionsThatAreNotThere) {
+TEST_F(ReplicaErrorsTest, ReportsMissingVersions) {
   EXPECT_FAILS(pull(), kNotFound, "nothing was published");
   publish(1);
   EXPECT_FAILS(pull(7), kNotFound, "no version 7");
@@ -270,7 +270,7 @@ TEST_F(ReplicaErrorsTest, VersionsThatAreNotThere) {
   EXPECT_FAILS(pull_from(std::make_shared<DirectoryStore>(empty.path())), kNotFound, "no run");
 }
 
-TEST_F(ReplicaErrorsTest, APrunedChainIsCaughtUpFromAnAnchor) {
+TEST_F(ReplicaErrorsTest, CatchesUpAPrunedChainFromAnAnchor) {
   publish_and_pull(4, 1);
   for (const uint64_t version : {0, 1, 2}) {
     ASSERT_TRUE(chain_.store()->remove(manifest_name(version)).ok());
@@ -282,7 +282,7 @@ TEST_F(ReplicaErrorsTest, APrunedChainIsCaughtUpFromAnAnchor) {
   expect_held(4);
 }
 
-TEST_F(ReplicaErrorsTest, AHistoryThatWasRewrittenIsNotContinued) {
+TEST_F(ReplicaErrorsTest, DoesNotContinueARewrittenHistory) {
   publish_and_pull(2, 1);
   const fs::path file = local() / ".deltawire/state.json";
   LocalState state = **read_local_state(file);
@@ -294,7 +294,7 @@ TEST_F(ReplicaErrorsTest, AHistoryThatWasRewrittenIsNotContinued) {
   expect_held(2);
 }
 
-TEST_F(ReplicaErrorsTest, PartsThatAreCutShortFlippedOrMissing) {
+TEST_F(ReplicaErrorsTest, DetectsTruncatedFlippedOrMissingParts) {
   publish_and_pull(1, 0);
   const PartRef& part = chain_.records[1].manifest.parts[0];
   const std::string good = read_file(object(part));
@@ -313,7 +313,7 @@ TEST_F(ReplicaErrorsTest, PartsThatAreCutShortFlippedOrMissing) {
   expect_held(1);
 }
 
-// Where another path leads to the version, it is taken; the bad part is still named.
+// If another path leads to the version, it is used; the bad part is still reported.
 TEST_F(ReplicaErrorsTest, MergedDeltaOrAnchorReplacesBadParts) {
   publish(3);
   chain_.add_merged(1, 3);
@@ -325,7 +325,7 @@ TEST_F(ReplicaErrorsTest, MergedDeltaOrAnchorReplacesBadParts) {
       flip_bit(object(part), part.size_bytes / 2);
     }
     fs::remove_all(local());
-    // The merged delta is the cheapest from version 1; from version 2 only an anchor will do.
+    // From version 1 the merged delta is the cheapest path; from version 2 only an anchor helps.
     ASSERT_TRUE(pull(2).ok());
     const Code code = missing ? Code::kNotFound : Code::kCorruption;
     EXPECT_TRUE(is_failure(pull({}, options(false)), code, part.name));
@@ -336,7 +336,7 @@ TEST_F(ReplicaErrorsTest, MergedDeltaOrAnchorReplacesBadParts) {
     expect_held(3);
     EXPECT_EQ(report.num_hops, 3U);  // the seed, version 1, the merged delta
   }
-  // The merged delta is bad too: nothing leads to version 3, and the first one is named.
+  // With a bad merged delta, too, nothing leads to version 3, and the first bad part is reported.
   const auto hops = list_hops(chain_.chain, 0, 3, 4);
   const PartRef merged = read_hop(chain_.chain, hops->at(0))->parts[0];
   flip_bit(object(merged), merged.size_bytes / 2);
@@ -349,7 +349,7 @@ TEST_F(ReplicaErrorsTest, MergedDeltaOrAnchorReplacesBadParts) {
   expect_held(3);
 }
 
-// A store whose first answer is wrong, as after a bit flip on the way.
+// A store whose first answer is wrong, like after a bit flip on the network.
 class FlakyStore final : public ForwardingStore {
  public:
   FlakyStore(std::shared_ptr<Store> inner, std::string victim)
@@ -374,7 +374,7 @@ class FlakyStore final : public ForwardingStore {
   const std::string victim_;
 };
 
-TEST_F(ReplicaErrorsTest, APartIsFetchedOnceMoreBeforeItIsAnError) {
+TEST_F(ReplicaErrorsTest, FetchesABadPartOnceMore) {
   publish_and_pull(1, 0);
   const auto store =
       std::make_shared<FlakyStore>(chain_.store(), chain_.records[1].manifest.parts[0].name);
@@ -383,8 +383,8 @@ TEST_F(ReplicaErrorsTest, APartIsFetchedOnceMoreBeforeItIsAnError) {
   expect_held(1);
 }
 
-// A publisher that lies: about what its parts lead to, about itself, about sizes.
-TEST_F(ReplicaErrorsTest, ManifestsThatDoNotAddUpAreNotApplied) {
+// A hostile publisher: false claims about what its parts lead to, its name, or sizes.
+TEST_F(ReplicaErrorsTest, RefusesInconsistentManifests) {
   struct Lie {
     std::function<void(Manifest*)> tell;
     std::vector<const char*> phrases;
@@ -416,7 +416,7 @@ TEST_F(ReplicaErrorsTest, ManifestsThatDoNotAddUpAreNotApplied) {
   }
 }
 
-TEST_F(ReplicaErrorsTest, NamesFromTheStoreStayInTheFolder) {
+TEST_F(ReplicaErrorsTest, RefusesNamesThatLeaveTheFolder) {
   const auto expect_refused = [&](std::function<void(Manifest*)> tamper, const std::string& named) {
     TestChain chain(std::make_shared<MemoryStore>("hostile"));
     chain.tamper = std::move(tamper);
@@ -441,7 +441,7 @@ TEST_F(ReplicaErrorsTest, NamesFromTheStoreStayInTheFolder) {
   }
 }
 
-TEST_F(ReplicaErrorsTest, UnsignedRecordsAreRefusedWhereAKeyIsTrusted) {
+TEST_F(ReplicaErrorsTest, RefusesUnsignedRecordsWithATrustedKey) {
   publish(0);
   const fs::path key = folder_.path() / "key";
   ASSERT_TRUE(make_key_files(key).ok());
@@ -452,7 +452,7 @@ TEST_F(ReplicaErrorsTest, UnsignedRecordsAreRefusedWhereAKeyIsTrusted) {
 
 // ---- the disk
 
-// Runs `body` in a process of its own; its failures are ours.
+// Runs `body` in a process of its own and adopts its failures.
 void in_child(const std::function<void()>& body) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -465,8 +465,8 @@ void in_child(const std::function<void()>& body) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
-// A disk that ends early: files may not grow past a limit that the checkpoint already has.
-TEST_F(ReplicaErrorsTest, AFullDiskLeavesTheCheckpointAlone) {
+// A disk that fills up: files may not exceed a limit that the checkpoint has reached.
+TEST_F(ReplicaErrorsTest, FullDiskLeavesTheCheckpointUnchanged) {
   tensors_[0] = make_tensor("a", DType::kBF16, {5000, 20}, 1);
   publish_and_pull(1, 0);
   in_child([&] {
@@ -481,12 +481,12 @@ TEST_F(ReplicaErrorsTest, AFullDiskLeavesTheCheckpointAlone) {
   expect_held(1);
 }
 
-TEST_F(ReplicaErrorsTest, AReadOnlyDiskIsNamed) {
+TEST_F(ReplicaErrorsTest, ReportsAReadOnlyDisk) {
   publish_and_pull(1, 0);
   ASSERT_EQ(::chmod(folder_.path().c_str(), 0755), 0);
   const auto as_stranger = [&](const fs::path& where) {
     in_child([&] {
-      // To root every disk is writable.
+      // Root can write to every disk.
       if (::geteuid() == 0) {
         ASSERT_EQ(::setgroups(0, nullptr), 0);
         ASSERT_EQ(::setgid(65534), 0);
@@ -505,8 +505,8 @@ TEST_F(ReplicaErrorsTest, AReadOnlyDiskIsNamed) {
   expect_held(0);
 }
 
-// ---- Local files that another process cuts short while a replica works on them: mended or an
-// error, never a fatal signal, and nothing is taken for a version that is not.
+// ---- Local files that another process truncates while a replica uses them: repaired or an error,
+// never a fatal signal and never recorded as a version.
 
 // Calls `act` once, before a part is read.
 class ActingStore final : public ForwardingStore {
@@ -540,7 +540,7 @@ class ReplicaCutFilesTest : public ::testing::Test {
     return Replica::open(store_, local(), {.limits = {.threads = 2}, .heartbeat = false});
   }
   void cut() { fs::resize_file(weights(), 2000); }
-  // Whatever it was, the next pull makes it good.
+  // In either case the next pull repairs it.
   void expect_mended() {
     auto replica = must(open());
     must(replica.pull());
@@ -555,7 +555,7 @@ class ReplicaCutFilesTest : public ::testing::Test {
   std::vector<TestTensor> tensors_;
 };
 
-TEST_F(ReplicaCutFilesTest, WhilePartsAreFetched) {
+TEST_F(ReplicaCutFilesTest, DuringFetch) {
   {
     auto replica = open();
     ASSERT_TRUE(replica.ok() && replica->pull(0).ok());
@@ -576,7 +576,7 @@ TEST_F(ReplicaCutFilesTest, BetweenPrepareAndCommit) {
   expect_mended();
 }
 
-TEST_F(ReplicaCutFilesTest, WhileItIsPatched) {
+TEST_F(ReplicaCutFilesTest, DuringPatch) {
   auto replica = open();
   ASSERT_TRUE(replica.ok() && replica->pull(0).ok());
   auto file = must(PatchedFile::open(weights()));

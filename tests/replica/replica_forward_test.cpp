@@ -1,5 +1,5 @@
-// Replicas go forward by themselves, along one history, and anywhere else only when they are told
-// the version's number.
+// Replicas move forward along one history by themselves; they go elsewhere only when given the
+// number of a version.
 
 #include "deltawire/replica.h"
 #include "deltawire/tensor_replica.h"
@@ -14,7 +14,7 @@ std::vector<TestTensor> small_model() {
   return {make_tensor("a", DType::kBF16, {50, 20}, 1), make_tensor("z", DType::kF32, {300}, 2)};
 }
 
-// A replica in files: each call is a process of its own.
+// A replica in files: each call is a new process.
 class InFiles {
  public:
   InFiles(const TestChain& chain, fs::path folder) : chain_(chain), local_(std::move(folder)) {}
@@ -44,7 +44,7 @@ class InFiles {
   const fs::path local_;
 };
 
-// One in memory, which lives as long as the test.
+// A replica in memory that lives as long as the test.
 class InMemory {
  public:
   InMemory(const TestChain& chain, const fs::path&) : chain_(chain), tensors_(small_model()) {
@@ -86,7 +86,7 @@ class ReplicaForwardTest : public ::testing::Test {
       : chain_(std::make_shared<DirectoryStore>(folder_.path() / "store")),
         replica_(chain_, folder_.path() / "local") {}
 
-  // Seed and versions up to `last`.
+  // Publishes the seed and versions up to `last`.
   void publish(uint64_t last, uint64_t seed = 10) {
     while (states_.size() <= last) {
       if (states_.empty()) {
@@ -122,7 +122,7 @@ class ReplicaForwardTest : public ::testing::Test {
 using Kinds = ::testing::Types<InFiles, InMemory>;
 TYPED_TEST_SUITE(ReplicaForwardTest, Kinds);
 
-TYPED_TEST(ReplicaForwardTest, AStoreThatLostVersionsTakesNoReplicaBack) {
+TYPED_TEST(ReplicaForwardTest, DoesNotFollowAStoreThatLostVersions) {
   this->publish(5);
   ASSERT_TRUE(this->replica_.pull().ok());
   const auto held = this->states_[5];
@@ -131,18 +131,18 @@ TYPED_TEST(ReplicaForwardTest, AStoreThatLostVersionsTakesNoReplicaBack) {
                "its newest version is 2, and version 5 is held: the store has lost "
                "versions 3 to 5");
   EXPECT_TRUE(this->replica_.holds(5, held));
-  // They come back, and all is well.
+  // When the versions are back, the pull works again.
   this->chain_.put_back(lost);
   EXPECT_FALSE(must(this->replica_.pull()).changed);
 }
 
-TYPED_TEST(ReplicaForwardTest, AVersionsNumberTakesItBack) {
+TYPED_TEST(ReplicaForwardTest, GoesBackToAVersionGivenByNumber) {
   this->publish(5);
   ASSERT_TRUE(this->replica_.pull().ok());
   this->lose_after(2);
   ASSERT_TRUE(this->replica_.pull(2).ok());
   this->expect(2);
-  // From there it goes on by itself.
+  // From there it continues by itself.
   this->publish(3, 70);
   EXPECT_FALSE(must(this->replica_.pull()).repaired);
   this->expect(3);
@@ -158,7 +158,7 @@ TYPED_TEST(ReplicaForwardTest, DamagedReplicaIsNotRolledBack) {
   this->expect(2);
 }
 
-TYPED_TEST(ReplicaForwardTest, UntilNeverLeadsBack) {
+TYPED_TEST(ReplicaForwardTest, UntilNeverGoesBack) {
   this->publish(4);
   ASSERT_TRUE(this->replica_.pull(this->until(3)).ok());
   this->expect(3);
@@ -169,8 +169,8 @@ TYPED_TEST(ReplicaForwardTest, UntilNeverLeadsBack) {
   this->expect(4);
 }
 
-// All manifests, or the whole store: it may not be mounted.
-TYPED_TEST(ReplicaForwardTest, AStoreThatIsEmptySuddenly) {
+// All manifests are missing, or the whole store: it may not be mounted.
+TYPED_TEST(ReplicaForwardTest, ReportsAStoreThatBecameEmpty) {
   this->publish(2);
   ASSERT_TRUE(this->replica_.pull().ok());
   const fs::path store = this->folder_.path() / "store";
@@ -197,17 +197,17 @@ TYPED_TEST(ReplicaForwardTest, DoesNotSwitchToAnotherHistory) {
     EXPECT_FAILS(this->replica_.pull(), kCorruption, "another history");
     EXPECT_TRUE(this->replica_.holds(4, held));
   }
-  // Neither by way of a repair, nor where the held version's own record was removed.
+  // Neither through a repair nor when the held version's own record is gone.
   this->replica_.damage();
   EXPECT_FAILS(this->replica_.pull(), kCorruption, "another history");
   ASSERT_TRUE(this->chain_.store()->remove(manifest_name(4)).ok());
   EXPECT_FAILS(this->replica_.pull(), kCorruption, "another history");
-  // Asked for by number it is, and says why everything came anew.
+  // It may be asked for by number, but version 7 builds on version 4, which is gone.
   const auto report = this->replica_.pull(7);
   ASSERT_FALSE(report.ok()) << "version 4 is gone, and 7 builds upon it";
 }
 
-TYPED_TEST(ReplicaForwardTest, AnotherHistoryAskedForByNumber) {
+TYPED_TEST(ReplicaForwardTest, SwitchesToAnotherHistoryByNumber) {
   this->publish(4);
   ASSERT_TRUE(this->replica_.pull().ok());
   this->lose_after(2);
@@ -220,7 +220,7 @@ TYPED_TEST(ReplicaForwardTest, AnotherHistoryAskedForByNumber) {
   this->expect(6);
 }
 
-TYPED_TEST(ReplicaForwardTest, OnlyTheRunThatWasAskedFor) {
+TYPED_TEST(ReplicaForwardTest, AcceptsOnlyTheRequestedRun) {
   this->publish(1);
   EXPECT_FAILS(this->replica_.pull({}, this->only_run(std::string(32, 'a'))), kBaseMismatch,
                "the run asked for is aaaa");
@@ -229,7 +229,7 @@ TYPED_TEST(ReplicaForwardTest, OnlyTheRunThatWasAskedFor) {
   this->expect(1);
 }
 
-TYPED_TEST(ReplicaForwardTest, NoneBelowTheVersionThatWasAskedFor) {
+TYPED_TEST(ReplicaForwardTest, RefusesVersionsBelowAtLeast) {
   this->publish(2);
   const ReplicaOptions three = this->at_least(3);
   EXPECT_FAILS(this->replica_.pull({}, three), kNotFound,

@@ -1,4 +1,4 @@
-// A replica's memory does not grow with its largest tensor, nor with what a version changes.
+// A replica's memory grows neither with its largest tensor nor with the size of a change.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -20,8 +20,8 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kTensorBytes = 1024 * kMiB;
 constexpr uint64_t kRoom = 448 * kMiB;  // beyond what a fresh process has
 
-// Memory that the process alone may write to: what copies of a tensor would be made of. Mapped
-// files are not counted.
+// Private writable memory of the process, which copies of a tensor would need. Mapped files do not
+// count.
 uint64_t data_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
@@ -49,7 +49,7 @@ class LargeTensor {
   uint8_t* const data_;
 };
 
-// Works in a child that may take `room` bytes beyond what it has. What it printed, if it failed.
+// Runs `work` in a child that may allocate `room` more bytes. Returns its error text.
 std::string with_little_memory(uint64_t room, const std::function<Status()>& work) {
   int pipe[2];
   if (::pipe(pipe) != 0) return "no pipe";
@@ -76,7 +76,7 @@ std::string with_little_memory(uint64_t room, const std::function<Status()>& wor
   return text.empty() ? "ended with status " + std::to_string(status) : text;
 }
 
-// Pulls the versions one after the other.
+// Pulls the versions in sequence.
 std::string pull_with_little_memory(const fs::path& store, const fs::path& local,
                                     const std::vector<uint64_t>& versions) {
   return with_little_memory(kRoom, [&]() -> Status {
@@ -98,7 +98,7 @@ bool holds(const fs::path& local, Bytes bytes) {
   return own.size() == bytes.size() && std::memcmp(own.data(), bytes.data(), own.size()) == 0;
 }
 
-TEST(ReplicaMemorySlowTest, ATensorLargerThanMemoryIsPatched) {
+TEST(ReplicaMemorySlowTest, PatchesATensorLargerThanMemory) {
   DW_LABEL(slow);
   TempFolder folder;
   const fs::path store = folder.path() / "store", local = folder.path() / "local";
@@ -108,10 +108,10 @@ TEST(ReplicaMemorySlowTest, ATensorLargerThanMemoryIsPatched) {
     Publisher publisher = Publisher::open(std::make_shared<DirectoryStore>(store), options).value();
     const auto publish = [&] { must(publisher.publish(tensor.views())); };
     publish();
-    // A few everywhere: decoded from the local bytes.
+    // Sparse changes everywhere: decoded from the local bytes.
     for (uint64_t i = 0; i < kTensorBytes; i += 4097 * 64) tensor.bytes()[i] ^= 1;
     publish();
-    // Two steps, one of them dense in a part: decoded on a copy.
+    // Two steps, one of them dense in a region: decoded on a copy.
     for (uint64_t i = 0; i < 96 * kMiB; ++i) tensor.bytes()[i] ^= uint8_t(i * 2654435761 >> 13) | 1;
     publish();
     for (uint64_t i = 0; i < kTensorBytes; i += 4099 * 64) tensor.bytes()[i] ^= 2;
@@ -121,9 +121,9 @@ TEST(ReplicaMemorySlowTest, ATensorLargerThanMemoryIsPatched) {
   EXPECT_TRUE(holds(local, tensor.bytes()));
 }
 
-// What differs is several times the memory that a replica of tensors may take: it waits for
-// commit() in a file.
-TEST(ReplicaMemorySlowTest, ChangesLargerThanMemoryReachTensors) {
+// The change is several times the memory that a replica of tensors may take: it is kept in a file
+// until commit().
+TEST(ReplicaMemorySlowTest, PatchesTensorsByChangesLargerThanMemory) {
   DW_LABEL(slow);
   constexpr uint64_t kSize = 32 * kMiB, kCount = 6;
   TempFolder folder;
@@ -151,8 +151,8 @@ TEST(ReplicaMemorySlowTest, ChangesLargerThanMemoryReachTensors) {
     ASSERT_FALSE(publisher.publish(views)->full);
   }
   const auto pull = [&](const std::vector<LiveTensor>& tensors, uint64_t memory_limit) {
-    // Stacks of threads that hash what is fetched count too, 8 MiB each, though nobody touches
-    // them.
+    // Stacks of the hashing threads count too, 8 MiB each, although their pages are never
+    // touched.
     return with_little_memory(144 * kMiB, [&]() -> Status {
       TensorReplicaOptions options{.limits = {.threads = 2, .memory_bytes = memory_limit},
                                    .heartbeat = false,

@@ -1,5 +1,5 @@
-// What is recorded as a version was proven to be one, whatever happens to the files between the
-// patch and the record; and nothing but commit() writes files that somebody may be reading.
+// Only a verified version is recorded, whatever happens to the files between the patch and the
+// record; and only commit() writes files that somebody may be reading.
 #include "deltawire/replica.h"
 
 #include "chain/plan.h"
@@ -34,7 +34,7 @@ class ReplicaSettleTest : public ::testing::TestWithParam<Step> {
     if (GetParam() == Step::kSwitch) options.copy_on_write = CopyOnWrite{};
     return Replica::open(chain_.store(), folder, options);
   }
-  // It has committed the newest version, and not settled it.
+  // Commits the newest version without settling it.
   Replica committed() {
     Replica replica = must(open(local()));
     must(replica.prepare());
@@ -49,7 +49,7 @@ class ReplicaSettleTest : public ::testing::TestWithParam<Step> {
   fs::path weights(const fs::path& folder) const {
     return checkpoint(folder, chain_.head()) / "model.safetensors";
   }
-  // A bit of the tensor that no version changes.
+  // Flips a bit of the tensor that no version changes.
   static void edit(const fs::path& file) { edit_tensor(file, "still"); }
   void expect_head(const fs::path& folder) {
     EXPECT_EQ(read_replica_state(folder)->version, chain_.head());
@@ -74,20 +74,20 @@ std::string name_of(const ::testing::TestParamInfo<Step>& step) {
 INSTANTIATE_TEST_SUITE_P(Steps, ReplicaSettleTest,
                          ::testing::Values(Step::kPatch, Step::kFiles, Step::kSwitch), name_of);
 
-TEST_P(ReplicaSettleTest, AnEditAfterTheCommitIsNotRecorded) {
+TEST_P(ReplicaSettleTest, DoesNotRecordAnEditAfterTheCommit) {
   {
     auto replica = committed();
     edit(weights(local()));
     EXPECT_FAILS(replica.settle(), kBaseMismatch, "model.safetensors", "\"still\"",
                  "then the files were changed");
     EXPECT_FALSE(replica.state() && replica.state()->version == chain_.head());
-    // The next step mends it.
+    // The next step repairs it.
     EXPECT_TRUE(must(replica.pull()).repaired);
   }
   expect_head(local());
 }
 
-TEST_P(ReplicaSettleTest, TheNextProcessFindsItToo) {
+TEST_P(ReplicaSettleTest, NextProcessDetectsAnEditAfterTheCommit) {
   {
     auto replica = committed();
     edit(weights(local()));
@@ -96,7 +96,7 @@ TEST_P(ReplicaSettleTest, TheNextProcessFindsItToo) {
   expect_head(local());
 }
 
-TEST_P(ReplicaSettleTest, AFileThatWasOnlyTouchedIsReadAndRecorded) {
+TEST_P(ReplicaSettleTest, VerifiesAndRecordsAFileThatWasTouched) {
   auto replica = open(local()).value();
   ASSERT_TRUE(replica.prepare().ok());
   auto report = must(replica.commit());
@@ -104,13 +104,13 @@ TEST_P(ReplicaSettleTest, AFileThatWasOnlyTouchedIsReadAndRecorded) {
   must(replica.settle(&report));
   EXPECT_TRUE(was_read(report));
   expect_head(local());
-  // And is not read again.
+  // It is not read again.
   const auto again = must(replica.pull());
   EXPECT_FALSE(again.changed);
   EXPECT_FALSE(again.repaired);
 }
 
-TEST_P(ReplicaSettleTest, AFileThatIsGoneAfterTheCommit) {
+TEST_P(ReplicaSettleTest, ReportsAFileRemovedAfterTheCommit) {
   auto replica = committed();
   fs::remove(weights(local()));
   EXPECT_EQ(replica.settle().code(), Code::kBaseMismatch);
@@ -118,8 +118,8 @@ TEST_P(ReplicaSettleTest, AFileThatIsGoneAfterTheCommit) {
   expect_head(local());
 }
 
-// What a process that was killed before it settled leaves behind, edited before the next one comes.
-TEST_P(ReplicaSettleTest, ARecoveryProvesWhatItRecords) {
+// A process was killed before settling, and the file was edited before the next one starts.
+TEST_P(ReplicaSettleTest, RecoveryVerifiesWhatItRecords) {
   for (const bool edited : {false, true}) {
     const fs::path killed = folder_.path() / (edited ? "edited" : "good");
     {
@@ -138,12 +138,12 @@ TEST_P(ReplicaSettleTest, ARecoveryProvesWhatItRecords) {
   }
 }
 
-TEST_P(ReplicaSettleTest, OnlyCommitWritesAlsoAfterACommitThatFailed) {
+TEST_P(ReplicaSettleTest, FailedCommitAndPrepareWriteNothing) {
   auto replica = open(local()).value();
   const fs::path state = local() / ".deltawire/state.json";
   if (!fs::exists(state)) return;  // nothing is served yet
   ASSERT_TRUE(replica.prepare().ok());
-  // It fails when the journal is committed, and before a byte is written.
+  // The commit fails while the journal is committed, before any byte of the weights is written.
   fs::rename(state, folder_.path() / "aside");
   fs::create_directories(state / "in the way");
   ASSERT_EQ(replica.commit().status().code(), Code::kIo);
@@ -162,7 +162,7 @@ TEST_P(ReplicaSettleTest, OnlyCommitWritesAlsoAfterACommitThatFailed) {
   expect_head(local());
 }
 
-TEST_P(ReplicaSettleTest, AFolderThatIsRemovedIsLockedAnew) {
+TEST_P(ReplicaSettleTest, RelocksAFolderThatWasRemoved) {
   auto replica = open(local()).value();
   ASSERT_TRUE(replica.pull().ok());
   fs::remove_all(local());
@@ -171,7 +171,7 @@ TEST_P(ReplicaSettleTest, AFolderThatIsRemovedIsLockedAnew) {
   EXPECT_EQ(open(local()).status().code(), Code::kConflict);
 }
 
-TEST_P(ReplicaSettleTest, AFolderThatIsRemovedAfterPrepareOrCommit) {
+TEST_P(ReplicaSettleTest, ReportsAFolderRemovedAfterPrepareOrCommit) {
   auto replica = open(local()).value();
   ASSERT_TRUE(replica.prepare().ok());
   fs::remove_all(local());
@@ -180,7 +180,7 @@ TEST_P(ReplicaSettleTest, AFolderThatIsRemovedAfterPrepareOrCommit) {
   ASSERT_TRUE(replica.commit().ok());
   fs::remove_all(local());
   EXPECT_FAILS(replica.settle(), kIo, "removed or replaced");
-  // Another one has moved in.
+  // Another replica has taken the folder.
   auto other = open(local()).value();
   EXPECT_EQ(replica.pull().status().code(), Code::kConflict);
   ASSERT_TRUE(other.pull().ok());
@@ -197,7 +197,7 @@ TEST_P(ReplicaSettleTest, MissingStateIsRecoveredFromTheFiles) {
   expect_head(local());
 }
 
-TEST_P(ReplicaSettleTest, FilesOfNoVersionAreNotOverwrittenWithoutAState) {
+TEST_P(ReplicaSettleTest, RefusesUnknownFilesWithoutAState) {
   ASSERT_TRUE(open(local())->pull().ok());
   fs::remove(local() / ".deltawire/state.json");
   edit(weights(local()));
@@ -237,7 +237,7 @@ TEST_P(CurrentLinkTest, MovedOrRemovedLinkIsRestored) {
   }
 }
 
-TEST_P(CurrentLinkTest, NewVersionRepairsIt) {
+TEST_P(CurrentLinkTest, PullOfANewVersionRestoresTheLink) {
   fs::remove(link());
   change(&tensors_[0], 0.1, 20);
   chain_.publish_delta(tensors_);
@@ -245,14 +245,14 @@ TEST_P(CurrentLinkTest, NewVersionRepairsIt) {
   EXPECT_EQ(fs::read_symlink(link()), "v0000000002");
 }
 
-TEST_P(CurrentLinkTest, AFolderInItsPlaceIsLeftAlone) {
+TEST_P(CurrentLinkTest, DoesNotReplaceAFolderOfThatName) {
   fs::remove(link());
   fs::create_directories(link() / "kept");
   EXPECT_FAILS(open(local())->pull(), kInvalidArgument, "current", "not a link");
   EXPECT_TRUE(fs::exists(link() / "kept"));
 }
 
-TEST_P(CurrentLinkTest, MissingStateAndLink) {
+TEST_P(CurrentLinkTest, RestoresMissingStateAndLink) {
   fs::remove(link());
   fs::remove(local() / ".deltawire/state.json");
   must(open(local())->pull());
@@ -260,7 +260,7 @@ TEST_P(CurrentLinkTest, MissingStateAndLink) {
   expect_head(local());
 }
 
-// ---- Versions side by side: readers of the old one never see a byte of the new one.
+// ---- Versions side by side: readers of the old one never see bytes of the new one.
 
 class CopyOnWriteTest : public ::testing::Test {
  protected:
@@ -300,7 +300,7 @@ TEST_F(CopyOnWriteTest, EveryVersionHasItsFolder) {
   EXPECT_FALSE(fs::exists(local() / "v0000000002"));
 }
 
-TEST_F(CopyOnWriteTest, AReaderKeepsWhatItOpened) {
+TEST_F(CopyOnWriteTest, ReaderKeepsTheVersionItOpened) {
   ASSERT_TRUE(pull(0).ok());
   const auto reader = must(Checkpoint::open(local() / "current"));
   const std::string before = as_string(reader.find("a")->view.bytes);
@@ -310,7 +310,7 @@ TEST_F(CopyOnWriteTest, AReaderKeepsWhatItOpened) {
   EXPECT_EQ(as_string(reader.find("a")->view.bytes), before);
 }
 
-TEST_F(CopyOnWriteTest, PrepareLeavesTheLinkAlone) {
+TEST_F(CopyOnWriteTest, PrepareDoesNotMoveTheLink) {
   auto replica = must(Replica::open(chain_.store(), local(), options_));
   ASSERT_TRUE(replica.pull(1).ok());
   ASSERT_TRUE(replica.prepare().ok());
@@ -319,14 +319,14 @@ TEST_F(CopyOnWriteTest, PrepareLeavesTheLinkAlone) {
   EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(4)));
 }
 
-TEST_F(CopyOnWriteTest, ADamagedVersionIsReplacedUnderItsName) {
+TEST_F(CopyOnWriteTest, ReplacesADamagedVersionUnderItsName) {
   ASSERT_TRUE(pull().ok());
   std::ofstream(local() / "current/a-00001.safetensors") << "damage";
   EXPECT_TRUE(must(pull()).repaired);
   EXPECT_TRUE(is_identical(local() / "current", chain_.checkpoint(4)));
 }
 
-TEST_F(CopyOnWriteTest, GoesBackToAVersionThatIsStillThere) {
+TEST_F(CopyOnWriteTest, GoesBackToAVersionStillOnDisk) {
   ASSERT_TRUE(pull(3).ok());
   ASSERT_TRUE(pull(4).ok());
   must(pull(3));
@@ -334,7 +334,7 @@ TEST_F(CopyOnWriteTest, GoesBackToAVersionThatIsStillThere) {
   EXPECT_EQ(fs::read_symlink(local() / "current"), "v0000000003");
 }
 
-TEST_F(CopyOnWriteTest, TensorsMayComeAndGo) {
+TEST_F(CopyOnWriteTest, HandlesAddedAndRemovedTensors) {
   ASSERT_TRUE(pull().ok());
   tensors_.erase(tensors_.begin());
   tensors_.push_back(make_tensor("c", DType::kBF16, {70}, 9));
@@ -344,7 +344,7 @@ TEST_F(CopyOnWriteTest, TensorsMayComeAndGo) {
   EXPECT_TRUE(is_identical(local() / "v0000000004", chain_.checkpoint(4)));
 }
 
-// ---- A version fetched into memory goes the way that replicas go.
+// ---- A version fetched into memory uses the same path search as replicas.
 
 // Versions 0 to 2, and a merged delta from 0 to 2 beside the two deltas.
 class MemoryStateTest : public ::testing::Test {
@@ -363,7 +363,7 @@ class MemoryStateTest : public ::testing::Test {
     chain.add_merged(0, 2);
   }
 
-  // The first part after the seed on the cheapest way to version 2 that does without `avoid`.
+  // The first part after the seed on the cheapest path to version 2 that avoids `avoid`.
   std::string next_part(const std::set<std::string>& avoid = {}) {
     const auto chain = Chain::open(store, {});
     const auto plan = must(plan_catch_up(*chain, {}, 2, nullptr, avoid));
@@ -382,7 +382,7 @@ class MemoryStateTest : public ::testing::Test {
   }
 };
 
-TEST_F(MemoryStateTest, DamagedPartIsSkipped) {
+TEST_F(MemoryStateTest, SkipsADamagedPart) {
   expect_version_2(fetch());
   std::string bytes = store->get(next_part(), UINT64_MAX).value();
   bytes[bytes.size() / 2] ^= 1;
@@ -390,12 +390,12 @@ TEST_F(MemoryStateTest, DamagedPartIsSkipped) {
   expect_version_2(fetch());
 }
 
-TEST_F(MemoryStateTest, MissingPartIsSkipped) {
+TEST_F(MemoryStateTest, SkipsAMissingPart) {
   ASSERT_TRUE(store->remove(next_part()).ok());
   expect_version_2(fetch());
 }
 
-TEST_F(MemoryStateTest, NamesTheFirstBadPartWhenNoPathIsLeft) {
+TEST_F(MemoryStateTest, ReportsTheFirstBadPartWithoutAnotherPath) {
   const std::string first = next_part(), second = next_part({first});
   ASSERT_NE(first, second);
   ASSERT_TRUE(store->remove(first).ok());

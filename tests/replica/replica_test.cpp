@@ -1,4 +1,4 @@
-// Replicas that catch up: every kind of store, of path and of tensor.
+// Replicas that catch up, with every kind of store, path and tensor.
 #include "deltawire/replica.h"
 
 #include "chain/heartbeat.h"
@@ -49,7 +49,7 @@ class ReplicaTest : public ::testing::TestWithParam<Where> {
     if (!replica.ok()) return replica.status();
     return replica->pull(version);
   }
-  // Seed and `count` deltas after it.
+  // Publishes the seed and `count` deltas.
   void publish(size_t count, size_t num_files = 1) {
     tensors_ = model();
     chain_.publish_full(tensors_, num_files);
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Stores, ReplicaTest, ::testing::Values(Where::kMemory, 
                            return info.param == Where::kMemory ? "Memory" : "Directory";
                          });
 
-TEST_P(ReplicaTest, BeginsWithAVersionStoredWhole) {
+TEST_P(ReplicaTest, StartsWithAFullVersion) {
   publish(0);
   const auto report = must(pull());
   EXPECT_EQ(report.version, 0);
@@ -100,14 +100,14 @@ TEST_P(ReplicaTest, PatchesInPlace) {
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(1)));
   // The same file, not a new one of its name.
   EXPECT_EQ(fs::hard_link_count(local() / "model.safetensors"), inode + 1);
-  // Nothing is left of the step.
+  // The step leaves no temporary files.
   for (const auto& item : fs::directory_iterator(local() / ".deltawire")) {
     const std::string name = item.path().filename().string();
     EXPECT_TRUE(name == "lock" || name == "state.json") << name;
   }
 }
 
-TEST_P(ReplicaTest, GoesThroughEveryVersionAndIsExactAtEach) {
+TEST_P(ReplicaTest, IsExactAtEveryVersion) {
   publish(4, 3);
   for (uint64_t version = 0; version <= 4; ++version) {
     must(pull(version));
@@ -124,7 +124,7 @@ TEST_P(ReplicaTest, AppliesSeveralVersionsAtOnce) {
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(5)));
 }
 
-TEST_P(ReplicaTest, TakesMergedDeltasAndAnchorsWhereTheyAreCheaper) {
+TEST_P(ReplicaTest, UsesCheaperMergedDeltasAndAnchors) {
   publish(6);
   chain_.add_merged(1, 5);
   ASSERT_TRUE(pull(1).ok());
@@ -141,7 +141,7 @@ TEST_P(ReplicaTest, TakesMergedDeltasAndAnchorsWhereTheyAreCheaper) {
   EXPECT_TRUE(is_identical(local("late"), chain_.checkpoint(6)));
 }
 
-TEST_P(ReplicaTest, StartsFromAnAnchorAndGoesOnByDeltas) {
+TEST_P(ReplicaTest, StartsFromAnAnchorAndContinuesWithDeltas) {
   publish(3, 2);
   EXPECT_EQ(must(pull()).num_hops, 4);
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(3)));
@@ -157,7 +157,7 @@ TEST_P(ReplicaTest, GoesBackToAnOlderVersion) {
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(2)));
 }
 
-TEST_P(ReplicaTest, HasNothingToDoAtTheHead) {
+TEST_P(ReplicaTest, DoesNothingAtTheHead) {
   publish(1);
   ASSERT_TRUE(pull().ok());
   const auto report = must(pull());
@@ -166,7 +166,7 @@ TEST_P(ReplicaTest, HasNothingToDoAtTheHead) {
   EXPECT_EQ(report.from, 1);
 }
 
-TEST_P(ReplicaTest, EveryCodecArrivesExactly) {
+TEST_P(ReplicaTest, EveryCodecIsExact) {
   tensors_ = model();
   chain_.publish_full(tensors_);
   const std::vector<std::string> codecs = {"raw", "gaps", "adaptive", "tight"};
@@ -185,7 +185,7 @@ TEST_P(ReplicaTest, EveryCodecArrivesExactly) {
   EXPECT_TRUE(is_identical(local("other"), chain_.checkpoint(codecs.size())));
 }
 
-TEST_P(ReplicaTest, ManyPartsAndAVersionWithoutAnyChange) {
+TEST_P(ReplicaTest, HandlesManyPartsAndUnchangedVersions) {
   tensors_ = model();
   chain_.publish_full(tensors_);
   step(&tensors_, 1, 0.5);
@@ -202,7 +202,7 @@ TEST_P(ReplicaTest, ManyPartsAndAVersionWithoutAnyChange) {
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(2)));
 }
 
-TEST_P(ReplicaTest, TensorsComeGoAndChangeTheirForm) {
+TEST_P(ReplicaTest, TensorsMayAppearDisappearAndChangeShape) {
   publish(1, 2);
   ASSERT_TRUE(pull().ok());
   std::erase_if(tensors_, [](const TestTensor& tensor) { return tensor.name == "bias"; });
@@ -220,7 +220,7 @@ TEST_P(ReplicaTest, TensorsComeGoAndChangeTheirForm) {
   report = pull(3);
   ASSERT_TRUE(report.ok()) << report.status().to_string();
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(3)));
-  // From an anchor across the change, and from before it in one step.
+  // From an anchor past the change, and from before it in one step.
   auto late = must(Replica::open(chain_.store(), local("late"), options()));
   ASSERT_TRUE(late.pull(3).ok());
   EXPECT_TRUE(is_identical(local("late"), chain_.checkpoint(3)));
@@ -243,7 +243,7 @@ TEST_P(ReplicaTest, FullVersionReplacesAndRemovesFiles) {
   EXPECT_EQ(read_file(local() / "mine.txt"), "not the store's");
 }
 
-TEST_P(ReplicaTest, PrepareTouchesNothingAndCommitDoesTheRest) {
+TEST_P(ReplicaTest, PrepareChangesNothingUntilCommit) {
   publish(2);
   auto replica = must(Replica::open(chain_.store(), local(), options()));
   ASSERT_TRUE(replica.pull(0).ok());
@@ -259,19 +259,19 @@ TEST_P(ReplicaTest, PrepareTouchesNothingAndCommitDoesTheRest) {
   EXPECT_FALSE(must(replica.commit()).changed);
 }
 
-TEST_P(ReplicaTest, AFileEditedBetweenPrepareAndCommitIsNotPatched) {
+TEST_P(ReplicaTest, DetectsAnEditBetweenPrepareAndCommit) {
   publish(1);
   auto replica = must(Replica::open(chain_.store(), local(), options()));
   ASSERT_TRUE(replica.pull(0).ok());
   ASSERT_TRUE(replica.prepare().ok());
   overwrite(local() / "model.safetensors", -1, "x");
   EXPECT_FAILS(replica.commit(), kBaseMismatch, "model.safetensors");
-  // The next pull finds it and repairs it.
+  // The next pull detects and repairs it.
   EXPECT_TRUE(must(replica.pull()).repaired);
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(1)));
 }
 
-TEST_P(ReplicaTest, ACommitIsSeenAtOnceAndRecordedWhenItIsOnDisk) {
+TEST_P(ReplicaTest, CommitIsVisibleAtOnceAndRecordedBySettle) {
   publish(1);
   auto replica = Replica::open(chain_.store(), local(), options());
   ASSERT_TRUE(replica->pull(0).ok());
@@ -297,7 +297,7 @@ TEST_P(ReplicaTest, ACommitIsSeenAtOnceAndRecordedWhenItIsOnDisk) {
   EXPECT_TRUE(is_identical(local("dead"), chain_.checkpoint(1)));
 }
 
-TEST_P(ReplicaTest, ACommitIsSettledByTheNextStepOrTheEnd) {
+TEST_P(ReplicaTest, NextStepOrCloseSettlesACommit) {
   publish(2);
   {
     auto replica = Replica::open(chain_.store(), local(), options());
@@ -312,7 +312,7 @@ TEST_P(ReplicaTest, ACommitIsSettledByTheNextStepOrTheEnd) {
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(2)));
 }
 
-TEST_P(ReplicaTest, ATensorInTwoPartsAtOnceIsRefused) {
+TEST_P(ReplicaTest, RefusesATensorInTwoParts) {
   publish(0);
   ASSERT_TRUE(pull().ok());
   step(&tensors_, 1);
@@ -325,7 +325,7 @@ TEST_P(ReplicaTest, ATensorInTwoPartsAtOnceIsRefused) {
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(0)));
 }
 
-TEST_P(ReplicaTest, KeepingUpTakesOneRoundOfRequestsAndTheParts) {
+TEST_P(ReplicaTest, KeepingUpTakesFourRequestsAndTheParts) {
   publish(0);
   auto counted = std::make_shared<HookedStore>(chain_.store());
   auto replica = Replica::open(counted, local(), options());
@@ -340,8 +340,8 @@ TEST_P(ReplicaTest, KeepingUpTakesOneRoundOfRequestsAndTheParts) {
   }
 }
 
-// The redo record is a delta like any other.
-TEST_P(ReplicaTest, TheRedoRecordCanBeRead) {
+// The redo record is an ordinary delta.
+TEST_P(ReplicaTest, RedoRecordIsAReadableDelta) {
   publish(2);
   auto replica = must(Replica::open(chain_.store(), local(), options()));
   ASSERT_TRUE(replica.pull(0).ok());
@@ -356,7 +356,7 @@ TEST_P(ReplicaTest, TheRedoRecordCanBeRead) {
       is_identical(local("applied.safetensors"), chain_.checkpoint(2) / "model.safetensors"));
 }
 
-TEST_P(ReplicaTest, BoxesOfRanksArriveAsOneTensor) {
+TEST_P(ReplicaTest, JoinsBoxesOfSeveralRanks) {
   tensors_ = {make_tensor("w", DType::kBF16, {64, 48}, 1), make_tensor("v", DType::kBF16, {9}, 2)};
   chain_.publish_full(tensors_);
   ASSERT_TRUE(pull().ok());
@@ -388,7 +388,7 @@ TEST_P(ReplicaTest, BoxesOfRanksArriveAsOneTensor) {
   EXPECT_TRUE(is_identical(local(), chain_.checkpoint(2)));
 }
 
-TEST_P(ReplicaTest, LeavesAHeartbeatWithWhatItHoldsAndServes) {
+TEST_P(ReplicaTest, HeartbeatReportsHeldAndServedVersions) {
   publish(1);
   ReplicaOptions how = options();
   how.heartbeat = true;
@@ -417,7 +417,7 @@ TEST_P(ReplicaTest, ProgressReachesItsEndAndCanCancel) {
     total = all;
     return true;
   };
-  // What is fetched, and nothing else: from nothing, then one delta.
+  // It counts exactly the fetched bytes: first a full version, then one delta.
   for (const uint64_t version : {1, 2}) {
     last = total = 0;
     EXPECT_EQ(total, must(pull(version, how)).bytes);

@@ -7,7 +7,7 @@
 namespace deltawire::testing {
 namespace {
 
-// How a model is cut: which boxes of a tensor are held. An empty list: all of it.
+// How a model is sharded: returns the held boxes of a tensor; an empty list means all of it.
 using Cut = std::function<std::vector<Box>(const TestTensor&)>;
 
 Cut rows(uint64_t part, uint64_t of) {
@@ -86,7 +86,7 @@ class TensorReplicaBoxesTest : public TensorReplicaTest {
   }
 };
 
-TEST_F(TensorReplicaBoxesTest, EveryPartFollowsVersionByVersion) {
+TEST_F(TensorReplicaBoxesTest, EveryShardFollowsVersionByVersion) {
   std::deque<BoxMemory> memories;
   std::vector<TensorReplica> replicas;
   for (const Cut& cut : {rows(0, 2), rows(1, 2), columns(0, 3), columns(2, 3), Cut(quarters)}) {
@@ -94,7 +94,7 @@ TEST_F(TensorReplicaBoxesTest, EveryPartFollowsVersionByVersion) {
     auto replica = must(open_boxes(&memories.back()));
     replicas.push_back(std::move(replica));
   }
-  // Sparse, dense, whole and tiny changes; the last pull goes over two versions.
+  // Sparse, dense, full and tiny changes; the last pull spans two versions.
   for (const double density : {0.02, 0.3, 1.0, 0.0005, 0.02}) {
     for (size_t i = 0; i < replicas.size(); ++i) {
       const auto report = must(replicas[i].pull());
@@ -127,7 +127,7 @@ TEST_F(TensorReplicaBoxesTest, PrepareWritesNothing) {
   }
 }
 
-TEST_F(TensorReplicaBoxesTest, WrongBytesInABoxAreFoundAndReloaded) {
+TEST_F(TensorReplicaBoxesTest, DetectsAndReloadsWrongBytes) {
   BoxMemory memory(model_, columns(1, 2));
   auto replica = open_boxes(&memory);
   ASSERT_TRUE(replica->pull().ok());
@@ -151,13 +151,13 @@ TEST_F(TensorReplicaBoxesTest, WrongBytesInABoxAreFoundAndReloaded) {
   EXPECT_EQ(other.copy(), before);
 }
 
-TEST_F(TensorReplicaBoxesTest, BytesWrittenBetweenPrepareAndCommitAreNeverCalledAVersion) {
+TEST_F(TensorReplicaBoxesTest, EditsBetweenPrepareAndCommitAreNeverAVersion) {
   BoxMemory memory(model_, rows(1, 2));
   auto replica = open_boxes(&memory);
   expect_edits_are_never_called_a_version(&memory, &*replica);
 }
 
-TEST_F(TensorReplicaBoxesTest, BoxesThatAreAllOfTheirTensorsAreRecognised) {
+TEST_F(TensorReplicaBoxesTest, RecognisesBoxesThatCoverTheirTensors) {
   step();
   step();
   BoxMemory memory(model_, quarters);
@@ -167,7 +167,7 @@ TEST_F(TensorReplicaBoxesTest, BoxesThatAreAllOfTheirTensorsAreRecognised) {
   EXPECT_EQ(report.from, 1);
   EXPECT_EQ(report.num_hops, 1);
   EXPECT_TRUE(memory.is(model_));
-  // One that is not may hold anything outside of it: a whole version is loaded.
+  // A box that covers only a part does not prove the rest: a full version is loaded.
   BoxMemory part(model_, rows(0, 2));
   part.become(states_[1]);
   auto other = open_boxes(&part);
@@ -175,7 +175,7 @@ TEST_F(TensorReplicaBoxesTest, BoxesThatAreAllOfTheirTensorsAreRecognised) {
   EXPECT_TRUE(part.is(model_));
 }
 
-TEST_F(TensorReplicaBoxesTest, TensorNotHeldIsLeftAlone) {
+TEST_F(TensorReplicaBoxesTest, IgnoresTensorsNotHeld) {
   const Cut cut = [](const TestTensor& tensor) -> std::vector<Box> {
     if (tensor.name == "layer.0.up") return {{{64, 0}, {0, 100}}};
     if (tensor.name == "norm") return {{{0}, {0}}};
@@ -213,7 +213,7 @@ TEST_F(TensorReplicaBoxesTest, SkipsABadPartAndLoadsNewerTensors) {
   EXPECT_TRUE(newer.is(model_));
 }
 
-TEST_F(TensorReplicaBoxesTest, InvalidBoxesAreRefusedAtOnce) {
+TEST_F(TensorReplicaBoxesTest, RejectsInvalidBoxes) {
   const auto refused = [&](const std::function<void(LiveTensor*, LiveTensor*)>& change,
                            const std::string& message) {
     BoxMemory memory(model_, quarters);
@@ -227,7 +227,7 @@ TEST_F(TensorReplicaBoxesTest, InvalidBoxesAreRefusedAtOnce) {
   refused([](LiveTensor* a, LiveTensor*) { a->shape[0] = 300; }, "given as BF16");
 }
 
-TEST_F(TensorReplicaBoxesTest, PendingChangesGoToFilesWithLittleMemory) {
+TEST_F(TensorReplicaBoxesTest, SpillsPendingChangesToFiles) {
   TensorReplicaOptions how = options();
   how.limits.memory_bytes = 4096;
   BoxMemory memory(model_, columns(1, 3));
@@ -245,7 +245,7 @@ TEST_F(TensorReplicaBoxesTest, PendingChangesGoToFilesWithLittleMemory) {
   }
 }
 
-TEST(SpillSpaceTest, KeepsInMemoryWhatFitsAndTheRestInFiles) {
+TEST(SpillSpaceTest, SpillsToFilesBeyondTheLimit) {
   TempFolder folder;
   SpillSpace space(folder.path(), 1000);
   std::vector<std::pair<Bytes, std::vector<uint8_t>>> kept;
@@ -265,8 +265,8 @@ TEST(SpillSpaceTest, KeepsInMemoryWhatFitsAndTheRestInFiles) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-// Whatever a box and an entry, the cut does to the box what the entry does to the tensor.
-TEST(BoxCutTest, DoesToTheBoxWhatTheEntryDoesToTheTensor) {
+// For any box and entry, the cut entry changes the box as the whole entry changes the tensor.
+TEST(BoxCutTest, MatchesTheWholeTensor) {
   const Shape shape = {6, 5, 8};
   const TestTensor before = make_tensor("t", DType::kBF16, shape, 1);
   const TensorView view{before.name, before.dtype, before.shape, before.bytes};

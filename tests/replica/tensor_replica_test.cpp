@@ -1,4 +1,4 @@
-// Replicas of tensors in memory: what they hold is a version, bit for bit, or is said to be none.
+// Replicas of tensors in memory: they hold an exact version or report that they hold none.
 #include "deltawire/tensor_replica.h"
 
 #include "chain/heartbeat.h"
@@ -30,7 +30,7 @@ TEST_F(TensorReplicaTest, FollowsVersionByVersion) {
   EXPECT_EQ(again.version, 5);
 }
 
-TEST_F(TensorReplicaTest, ALateJoinerGoesFromTheSeedThroughAllVersionsAtOnce) {
+TEST_F(TensorReplicaTest, LateJoinerAppliesAllVersionsAtOnce) {
   for (int i = 0; i < 4; ++i) step();
   Memory memory(model_, 0x5a);
   auto replica = open(&memory);
@@ -41,7 +41,7 @@ TEST_F(TensorReplicaTest, ALateJoinerGoesFromTheSeedThroughAllVersionsAtOnce) {
   EXPECT_TRUE(memory.is(model_));
 }
 
-TEST_F(TensorReplicaTest, SeveralVersionsBehindAreAppliedOnce) {
+TEST_F(TensorReplicaTest, AppliesSeveralVersionsAtOnce) {
   auto [memory, replica] = pulled();
   for (int i = 0; i < 3; ++i) step();
   const auto report = must(replica.pull());
@@ -50,7 +50,7 @@ TEST_F(TensorReplicaTest, SeveralVersionsBehindAreAppliedOnce) {
   EXPECT_TRUE(memory.is(model_));
 }
 
-TEST_F(TensorReplicaTest, ExistingWeightsAreRecognised) {
+TEST_F(TensorReplicaTest, RecognisesExistingWeights) {
   for (int i = 0; i < 3; ++i) step();
   Memory memory(model_);
   memory.become(states_[1]);
@@ -62,7 +62,7 @@ TEST_F(TensorReplicaTest, ExistingWeightsAreRecognised) {
   EXPECT_TRUE(memory.is(model_));
 }
 
-TEST_F(TensorReplicaTest, TheWantedVersionNeedsNoBytes) {
+TEST_F(TensorReplicaTest, FetchesNothingForTheVersionItHolds) {
   step();
   Memory memory(model_);
   memory.become(model_);
@@ -86,7 +86,7 @@ TEST_F(TensorReplicaTest, PrepareWritesNothing) {
   EXPECT_EQ(replica.version(), 1);
 }
 
-TEST_F(TensorReplicaTest, WrongBytesAreFoundAndReloaded) {
+TEST_F(TensorReplicaTest, DetectsAndReloadsWrongBytes) {
   auto [memory, replica] = pulled();
   step();
   memory.bytes(0)[5] ^= 4;
@@ -96,7 +96,7 @@ TEST_F(TensorReplicaTest, WrongBytesAreFoundAndReloaded) {
   EXPECT_TRUE(memory.is(model_));
 }
 
-TEST_F(TensorReplicaTest, WithoutRepairWrongBytesAreAnErrorAndStay) {
+TEST_F(TensorReplicaTest, WithoutRepairWrongBytesAreAnError) {
   Memory memory(model_);
   TensorReplicaOptions how = options();
   auto first = open(&memory);
@@ -114,7 +114,7 @@ TEST_F(TensorReplicaTest, WithoutRepairWrongBytesAreAnErrorAndStay) {
   EXPECT_FAILS(other->pull(), kBaseMismatch, "hold no version");
 }
 
-TEST_F(TensorReplicaTest, AnUntouchedTensorIsCheckedOnRequest) {
+TEST_F(TensorReplicaTest, VerifyAllChecksUnchangedTensors) {
   Memory memory(model_);
   TensorReplicaOptions how = options();
   how.verify_all = true;
@@ -131,7 +131,7 @@ TEST_F(TensorReplicaTest, AnUntouchedTensorIsCheckedOnRequest) {
   EXPECT_TRUE(memory.is(model_));
 }
 
-TEST_F(TensorReplicaTest, ATamperedPartChangesNothing) {
+TEST_F(TensorReplicaTest, CorruptPartChangesNothing) {
   auto [memory, replica] = pulled();
   step();
   damage(last_part());
@@ -140,7 +140,7 @@ TEST_F(TensorReplicaTest, ATamperedPartChangesNothing) {
   EXPECT_EQ(replica.version(), 0);
 }
 
-TEST_F(TensorReplicaTest, FailedDownloadChangesNothingAndIsRepeatedLater) {
+TEST_F(TensorReplicaTest, FailedDownloadChangesNothingAndIsRetried) {
   auto [memory, replica] = pulled();
   step();
   const std::string part = last_part();
@@ -183,7 +183,7 @@ TEST_F(TensorReplicaTest, SkipsADamagedOrMissingPart) {
   }
 }
 
-TEST_F(TensorReplicaTest, FreshReplicaSkipsADamagedWholeVersion) {
+TEST_F(TensorReplicaTest, FreshReplicaSkipsADamagedFullVersion) {
   restart_with_anchors();
   step();
   step();
@@ -195,7 +195,7 @@ TEST_F(TensorReplicaTest, FreshReplicaSkipsADamagedWholeVersion) {
   EXPECT_TRUE(report.repaired);
   EXPECT_EQ(report.num_hops, 3);  // from the seed
   EXPECT_TRUE(memory.is(model_));
-  // And where no other way is left, what was wrong first is named.
+  // Without another path, the first defect is reported.
   damage(part_of(1));
   Memory lost(model_, 3);
   const auto before = lost.copy();
@@ -203,10 +203,10 @@ TEST_F(TensorReplicaTest, FreshReplicaSkipsADamagedWholeVersion) {
   EXPECT_EQ(lost.copy(), before);
 }
 
-// What is held is of use whatever is wrong in the store.
-TEST_F(TensorReplicaTest, SkipsADamagedWholeVersionWhenHoldingOne) {
+// A held version is still a starting point, whatever is wrong in the store.
+TEST_F(TensorReplicaTest, SkipsADamagedAnchorWhenHoldingAVersion) {
   auto [memory, replica] = pulled();
-  // An anchor comes when the deltas together are larger: then it is the cheapest path.
+  // An anchor is written once the deltas together are larger: then it is the cheapest path.
   const size_t num_before = objects_of(*store_, "full/").size();
   while (objects_of(*store_, "full/").size() == num_before && states_.size() < 50) step(1);
   const std::string anchor = objects_of(*store_, "full/").back();
@@ -220,7 +220,7 @@ TEST_F(TensorReplicaTest, SkipsADamagedWholeVersionWhenHoldingOne) {
   EXPECT_TRUE(memory.is(model_));
 }
 
-TEST_F(TensorReplicaTest, APullThatFailsLeavesNoPartsOnTheDisk) {
+TEST_F(TensorReplicaTest, FailedPullLeavesNoFiles) {
   const TempFolder folder;
   TensorReplicaOptions how = options();
   how.scratch = folder.path();
@@ -241,8 +241,8 @@ TEST_F(TensorReplicaTest, APullThatFailsLeavesNoPartsOnTheDisk) {
   EXPECT_TRUE(memory.is(model_));
 }
 
-// Replicas of files and of tensors go one way and say the same of it.
-TEST_F(TensorReplicaTest, FilesAndTensorsReportTheSameWay) {
+// Replicas of files and of tensors use the same path and report the same.
+TEST_F(TensorReplicaTest, FilesAndTensorsReportTheSamePath) {
   restart_with_anchors();
   const TempFolder folder;
   ReplicaOptions files{.limits = {.threads = 2}, .heartbeat = false};
@@ -276,7 +276,7 @@ TEST_F(TensorReplicaTest, FilesAndTensorsReportTheSameWay) {
       EXPECT_EQ(one->num_changed, other->num_changed);
     }
     EXPECT_TRUE(memory.is(model_));
-    // Then one version behind, then three, then one with a bad part.
+    // First one version behind, then three, then one with a bad part.
     for (int i = 0; i < (round == 1 ? 3 : 1); ++i) step();
     if (round == 2) {
       step();
@@ -285,7 +285,7 @@ TEST_F(TensorReplicaTest, FilesAndTensorsReportTheSameWay) {
   }
 }
 
-TEST_F(TensorReplicaTest, LoadsTensorsThatAreNewerThanTheLastWholeVersion) {
+TEST_F(TensorReplicaTest, LoadsTensorsNewerThanTheLastFullVersion) {
   model_.tensors.push_back(make_tensor("adapter", DType::kBF16, {40, 64}, 7));
   model_.tensors[1] = make_tensor("layer.0.up", DType::kF32, {32, 10}, 8);  // another form
   publish();
@@ -300,13 +300,13 @@ TEST_F(TensorReplicaTest, LoadsTensorsThatAreNewerThanTheLastWholeVersion) {
   }
 }
 
-TEST_F(TensorReplicaTest, BytesWrittenBetweenPrepareAndCommitAreNeverCalledAVersion) {
+TEST_F(TensorReplicaTest, EditsBetweenPrepareAndCommitAreNeverAVersion) {
   Memory memory(model_);
   auto replica = open(&memory);
   expect_edits_are_never_called_a_version(&memory, &*replica);
 }
 
-TEST_F(TensorReplicaTest, TensorsThatAreNotTheVersionsAreNamed) {
+TEST_F(TensorReplicaTest, ErrorsNameTensorsThatDifferFromTheVersion) {
   const auto refused = [&](const std::function<void(std::vector<LiveTensor>*)>& change,
                            const std::string& message) {
     Memory memory(model_);
@@ -329,7 +329,7 @@ TEST_F(TensorReplicaTest, TensorsThatAreNotTheVersionsAreNamed) {
       "tensor \"more\": was given");
 }
 
-TEST_F(TensorReplicaTest, InvalidTensorsAreRefusedAtOnce) {
+TEST_F(TensorReplicaTest, RejectsInvalidTensors) {
   Memory memory(model_);
   memory.tensors[0].bytes = memory.tensors[0].bytes.first(10);
   EXPECT_FAILS(open(&memory), kInvalidArgument, "\"embed\"");
@@ -338,7 +338,7 @@ TEST_F(TensorReplicaTest, InvalidTensorsAreRefusedAtOnce) {
   EXPECT_FAILS(open(&twice), kInvalidArgument, "given twice");
 }
 
-TEST_F(TensorReplicaTest, DenseAndFullVersionsArriveToo) {
+TEST_F(TensorReplicaTest, AppliesDenseAndFullVersions) {
   auto [memory, replica] = pulled();
   for (const double density : {0.4, 1.0, 0.001}) {
     step(density);
@@ -347,8 +347,8 @@ TEST_F(TensorReplicaTest, DenseAndFullVersionsArriveToo) {
   }
 }
 
-TEST_F(TensorReplicaTest, ATensorInSeveralBoxesIsOneTensor) {
-  // A little memory makes a publisher cut large tensors into boxes, over several parts.
+TEST_F(TensorReplicaTest, JoinsBoxesOfOneLargeTensor) {
+  // With little memory a publisher splits large tensors into boxes, over several parts.
   model_ = Model::make(900);  // "embed" has 23 MB
   store_ = std::make_shared<HookedStore>();
   states_.clear();
@@ -362,7 +362,7 @@ TEST_F(TensorReplicaTest, ATensorInSeveralBoxesIsOneTensor) {
   step();
   must(replica->pull());
   EXPECT_TRUE(memory.is(model_));
-  // A change outside all boxes of the next step is found as well.
+  // A change outside all boxes of the next step is detected, too.
   TestTensor& embed = model_.tensors[0];
   embed.bytes[0] ^= 1;  // one box changes
   publish();
@@ -371,7 +371,7 @@ TEST_F(TensorReplicaTest, ATensorInSeveralBoxesIsOneTensor) {
   EXPECT_TRUE(memory.is(model_));
 }
 
-TEST_F(TensorReplicaTest, BoxesOfRanksArriveAsOneTensor) {
+TEST_F(TensorReplicaTest, JoinsBoxesOfSeveralRanks) {
   store_ = std::make_shared<HookedStore>();
   ThreadGroup group(2);
   std::vector<std::optional<Publisher>> ranks(2);
@@ -394,13 +394,13 @@ TEST_F(TensorReplicaTest, BoxesOfRanksArriveAsOneTensor) {
     EXPECT_FALSE(must(replica.pull()).repaired);
     EXPECT_TRUE(memory.is(model_));
   }
-  // What such tensors hold is recognised, too.
+  // Weights that consist of such tensors are recognised, too.
   auto other = open(&memory);
   EXPECT_FALSE(must(other->pull()).changed);
   EXPECT_EQ(other->version(), 2);
 }
 
-TEST_F(TensorReplicaTest, SaysWhereItIs) {
+TEST_F(TensorReplicaTest, HeartbeatReportsTheHeldVersion) {
   Memory memory(model_);
   TensorReplicaOptions how = options();
   how.heartbeat = true;

@@ -1,4 +1,4 @@
-// Fifty replicas of one bucket: how many requests a version costs each of them.
+// Fifty replicas of one bucket: the number of requests that each version costs per replica.
 
 #include <cstdio>
 #include <deque>
@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kFollowers = 50;
 constexpr uint64_t kVersions = 4;
 
-// Requests of all followers, retries among them.
+// Requests of all followers, including retries.
 struct Counts {
   std::map<std::string, uint64_t, std::less<>> calls = {};
   uint64_t total = 0;
@@ -28,7 +28,8 @@ struct Counts {
     counts.total -= before.total;
     return counts;
   }
-  // A heartbeat, which comes by the clock, reads whose name it is and puts the note.
+  // A heartbeat, which is sent by the clock, takes two requests: it reads the name's owner and
+  // puts.
   uint64_t without_heartbeats() { return total - 2 * calls["put"]; }
   void print(const char* what, double each) const {
     std::printf("%-22s %5.2f requests:", what, double(total) / each);
@@ -41,7 +42,7 @@ struct Counts {
 
 class Counter {
  public:
-  // Puts itself around a store.
+  // Wraps a store to count its requests.
   Result<std::shared_ptr<Store>> around(std::shared_ptr<Store> store) {
     auto hooked = std::make_shared<HookedStore>(std::move(store));
     hooked->before = [this](std::string_view call, std::string_view) {
@@ -62,7 +63,7 @@ class Counter {
   Counts counts_;
 };
 
-// Threads of one process, each with a store and a model of its own.
+// Threads of one process, each with its own store and model.
 class Followers {
  public:
   Followers(const std::string& url, const Model& model, Counter* counter) {
@@ -83,7 +84,7 @@ class Followers {
     }
   }
 
-  // One look of each at the store, all at once.
+  // Every follower pulls once, all at the same time.
   void pull_all(uint64_t expected) {
     std::vector<std::thread> threads;
     std::vector<Status> outcomes(kFollowers);
@@ -135,8 +136,8 @@ TEST(FollowersRgw, FiftyReplicasNeedFewRequestsEachPerVersion) {
   }
   versions.print("a version, a replica", double(kFollowers * kVersions));
   idle.print("a look, nothing new", double(kFollowers));
-  // Five requests for a look, and one for the part; one more where a heartbeat has read its name
-  // and not yet put the note.
+  // Five requests per pull, and one for the part; one more for a heartbeat that has read its name
+  // and not yet written.
   EXPECT_LE(versions.without_heartbeats(), 7 * kFollowers * kVersions);
   EXPECT_EQ(versions.calls["list"], 0U);
   EXPECT_LE(idle.without_heartbeats(), 6 * kFollowers);

@@ -1,5 +1,5 @@
-// A long run in one process: thousands of versions published and followed, old ones collected, and
-// neither memory nor descriptors grow.
+// A long run in one process: thousands of versions are published and followed, and old ones are
+// collected, while memory and descriptors do not grow.
 #include <malloc.h>
 
 #include <cstdlib>
@@ -20,7 +20,7 @@ size_t open_descriptors() {
   return count;
 }
 
-// Memory of our own: what is mapped from files comes and goes with the page cache.
+// Anonymous memory only: mapped files come and go with the page cache.
 uint64_t anonymous_kilobytes() {
   ::malloc_trim(0);
   std::ifstream status("/proc/self/status");
@@ -66,7 +66,7 @@ class Model {
   std::mt19937_64 random_{11};
 };
 
-TEST(Soak, ThousandsOfVersionsInFlatMemory) {
+TEST(Soak, ThousandsOfVersionsInConstantMemory) {
   constexpr uint64_t kVersions = 2000, kWarm = 400, kCollectEvery = 100;
   const TempFolder folder;
   const auto store = must(open_store((folder.path() / "store").string(), {}));
@@ -93,7 +93,7 @@ TEST(Soak, ThousandsOfVersionsInFlatMemory) {
       memory = anonymous_kilobytes();
     }
   }
-  // A heartbeat may be on its way.
+  // A heartbeat may be in progress.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   while (open_descriptors() > descriptors && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
