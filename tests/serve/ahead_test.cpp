@@ -1,5 +1,5 @@
-// Parts that are fetched and decoded before their version is committed: nothing of it is seen, and
-// nothing wrong is used.
+// Parts that are fetched and decoded before their version is committed stay invisible, and wrong
+// bytes are never used.
 #include <condition_variable>
 #include <thread>
 
@@ -15,7 +15,7 @@
 namespace deltawire::testing {
 namespace {
 
-// Holds up, or refuses, manifests: all of a version is put, and it is not committed.
+// Delays or refuses manifests: all parts of a version are put, but it is not committed.
 class GatedStore final : public ForwardingStore {
  public:
   GatedStore() : ForwardingStore(std::make_shared<MemoryStore>("gated")) {}
@@ -49,7 +49,7 @@ class GatedStore final : public ForwardingStore {
   bool open_ = true, refuse_ = false;
 };
 
-// Whether a relay is between.
+// The parameter: whether a relay is in between.
 class AheadTest : public ::testing::TestWithParam<bool> {
  protected:
   AheadTest() {
@@ -67,7 +67,7 @@ class AheadTest : public ::testing::TestWithParam<bool> {
 
   bool publish() { return publisher.publish(model.views()).ok(); }
 
-  // Publishes a step up to its commit, and decodes what is announced. `publishing` goes on behind.
+  // Publishes a step up to its commit and decodes it; `publishing` continues in the background.
   void put_ahead(TensorReplica* replica, bool is_whole = true) {
     gate->set(false);
     model.step();
@@ -107,7 +107,7 @@ class AheadTest : public ::testing::TestWithParam<bool> {
 
 INSTANTIATE_TEST_SUITE_P(Http, AheadTest, ::testing::Bool());
 
-TEST_P(AheadTest, TensorsAreDecodedBeforeTheCommitAndWrittenAfterIt) {
+TEST_P(AheadTest, DecodesBeforeTheCommitAndWritesAfterIt) {
   Memory memory(model);
   TensorReplica replica = open(&memory);
   const Model before = model;
@@ -125,7 +125,7 @@ TEST_P(AheadTest, TensorsAreDecodedBeforeTheCommitAndWrittenAfterIt) {
   EXPECT_EQ(replica.prepare_ahead(), 0U);
 }
 
-TEST_P(AheadTest, WhatIsNeverCommittedIsDropped) {
+TEST_P(AheadTest, DropsAVersionThatIsNeverCommitted) {
   Memory memory(model);
   TensorReplica replica = open(&memory);
   const Model before = model;
@@ -141,7 +141,7 @@ TEST_P(AheadTest, WhatIsNeverCommittedIsDropped) {
   EXPECT_TRUE(memory.is(model));
 }
 
-TEST_P(AheadTest, ConcurrentWritesToTensorsAreFound) {
+TEST_P(AheadTest, DetectsConcurrentWritesToTensors) {
   Memory memory(model);
   TensorReplica replica = open(&memory);
   put_ahead(&replica);
@@ -151,7 +151,7 @@ TEST_P(AheadTest, ConcurrentWritesToTensorsAreFound) {
   EXPECT_TRUE(memory.is(model));
 }
 
-TEST_P(AheadTest, DamagedDownloadIsFetchedAgain) {
+TEST_P(AheadTest, FetchesDamagedPartsAgain) {
   Memory memory(model);
   TensorReplica replica = open(&memory);
   gate->damages = true;

@@ -47,7 +47,7 @@ class RankStoreTest : public ::testing::Test {
   std::shared_ptr<Store> reader_;
 };
 
-TEST(RankNames, TellWhoHoldsAnObject) {
+TEST(RankNames, NameTheRankThatHoldsAnObject) {
   EXPECT_EQ(rank_of_object("parts/0000000012-9f3c-rank-3/part-00000.safetensors"), 3U);
   EXPECT_EQ(rank_of_object("pending/0000000012-9f3c/rank-12.boxes"), 12U);
   for (const char* name :
@@ -99,7 +99,7 @@ TEST_F(RankStoreTest, ObjectsRemovedFromTheChainAreDropped) {
   EXPECT_TRUE(own_[1]->stat(part(2, 1)).ok());
 }
 
-TEST_F(RankStoreTest, MissingRankIsNamed) {
+TEST_F(RankStoreTest, ReportsAMissingRank) {
   put(2, part(1, 2));
   EXPECT_EQ(must(reader_->get(part(1, 2), 1000)), part(1, 2));
   servers_[0].reset();
@@ -110,7 +110,7 @@ TEST_F(RankStoreTest, MissingRankIsNamed) {
   EXPECT_EQ(must(reader_->get(part(1, 1), 1000)), part(1, 1)) << "the others are there";
 }
 
-TEST(SentOn, ToTheSameObjectOrNotAtAll) {
+TEST(SentOn, RejectsRedirectsToOtherObjects) {
   std::string location;
   const auto server = must(HttpServer::start("127.0.0.1", 0, {}, [&](const HttpCall&) {
     HttpReply reply{.status = 307};
