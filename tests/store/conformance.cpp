@@ -99,7 +99,7 @@ void race_processes(const std::function<std::shared_ptr<Store>()>& open) {
 
 namespace {
 
-// Fails when asked for its second half: a source that breaks while it is sent.
+// Fails at its second half: a source that breaks during an upload.
 class BrokenBody final : public Body {
  public:
   uint64_t size() const noexcept override { return uint64_t{4} << 20; }
@@ -117,7 +117,7 @@ class RefusingSink final : public Sink {
 
 }  // namespace
 
-TEST_P(StoreConformance, SaysWhatItCanDo) {
+TEST_P(StoreConformance, ReportsItsCapabilities) {
   EXPECT_EQ(must(store().capabilities()).put_if_absent, GetParam().put_if_absent);
   EXPECT_FALSE(store().url().empty());
 }
@@ -150,7 +150,7 @@ TEST_P(StoreConformance, RefusesInvalidNames) {
   }
 }
 
-TEST_P(StoreConformance, TakesEveryNameThatIsOne) {
+TEST_P(StoreConformance, AcceptsEveryValidName) {
   const std::string component(255, 'c'), longest = component + "/" + component.substr(1) + "/x";
   for (const std::string& name :
        {std::string("a"), std::string("A-Z_a.z-09"), std::string("a/b/c/d/e/f"),
@@ -163,7 +163,7 @@ TEST_P(StoreConformance, TakesEveryNameThatIsOne) {
   }
 }
 
-TEST_P(StoreConformance, GivesBackWhatWasPut) {
+TEST_P(StoreConformance, ReturnsWhatWasPut) {
   const std::vector<uint8_t> bytes = pattern(300'000, 1);
   const std::time_t before = std::time(nullptr);
   ASSERT_TRUE(store().put("parts/one.bin", MemoryBody(bytes)).ok());
@@ -175,7 +175,7 @@ TEST_P(StoreConformance, GivesBackWhatWasPut) {
   EXPECT_EQ(text_of("parts/one.bin"), std::string(bytes.begin(), bytes.end()));
 }
 
-TEST_P(StoreConformance, ItsClockIsThatOfItsObjects) {
+TEST_P(StoreConformance, ClockMatchesModificationTimes) {
   ASSERT_TRUE(put("a", "x").ok());  // a folder has a clock once it is there
   const Result<int64_t> before = store().clock();
   if (before.status().code() == Code::kUnsupported) GTEST_SKIP() << "it cannot be asked";
@@ -235,7 +235,7 @@ TEST_P(StoreConformance, PutOverwrites) {
   EXPECT_EQ(names(""), "HEAD");
 }
 
-TEST_P(StoreConformance, PutIfAbsentTakesANameOnce) {
+TEST_P(StoreConformance, PutIfAbsentUsesANameOnce) {
   if (!GetParam().put_if_absent) {
     EXPECT_FAILS(put_if_absent("v/1", "x"), kUnsupported);
     return;
@@ -251,7 +251,7 @@ TEST_P(StoreConformance, PutIfAbsentTakesANameOnce) {
   EXPECT_EQ(text_of("v/1"), "again");
 }
 
-TEST_P(StoreConformance, OneOfRacingThreadsWins) {
+TEST_P(StoreConformance, ExactlyOneRacingThreadWins) {
   if (!GetParam().put_if_absent) GTEST_SKIP() << "this store says that it cannot";
   for (int round = 0; round < 10; ++round) {
     const std::string name = "race/" + std::to_string(round);
@@ -281,7 +281,7 @@ TEST_P(StoreConformance, MissingObjectIsNotFound) {
   EXPECT_EQ(text_of("there/is"), "x");
 }
 
-TEST_P(StoreConformance, RemovedIsGone) {
+TEST_P(StoreConformance, RemovesObjects) {
   ASSERT_TRUE(put("a/b/one", "1").ok());
   ASSERT_TRUE(put("a/b/two", "2").ok());
   ASSERT_TRUE(store().remove("a/b/one").ok());
@@ -294,7 +294,7 @@ TEST_P(StoreConformance, RemovedIsGone) {
   EXPECT_EQ(text_of("a/b/one"), "again");
 }
 
-TEST_P(StoreConformance, GetHasALimit) {
+TEST_P(StoreConformance, GetEnforcesItsLimit) {
   ASSERT_TRUE(put("ten", "0123456789").ok());
   EXPECT_EQ(*store().get("ten", 10), "0123456789");
   EXPECT_FAILS(store().get("ten", 9), kCorruption, "ten", "10", "9");
@@ -321,7 +321,7 @@ TEST_P(StoreConformance, DownloadOfAnotherSizeIsCorruption) {
   }
 }
 
-TEST_P(StoreConformance, FailuresOfSinksAndBodiesComeBack) {
+TEST_P(StoreConformance, ReportsFailuresOfSinksAndBodies) {
   ASSERT_TRUE(put("five", "12345").ok());
   RefusingSink sink;
   EXPECT_FAILS(store().download("five", 5, &sink), kIo, "the disk is full");
@@ -333,7 +333,7 @@ TEST_P(StoreConformance, FailuresOfSinksAndBodiesComeBack) {
 }
 
 TEST_P(StoreConformance, ListsInByteOrder) {
-  // '-' < '.' < '/' < '0' < 'A' < '_' < 'a': a folder's contents stand among its neighbours.
+  // '-' < '.' < '/' < '0' < 'A' < '_' < 'a': a folder's contents sort among its siblings.
   for (const char* name :
        {"a/b", "a-b", "a.b", "a0", "A", "a_", "aa", "b/a/z", "b/a-z", "b/a.z", "b/a0", "Z"}) {
     ASSERT_TRUE(put(name, name).ok());
@@ -350,7 +350,7 @@ TEST_P(StoreConformance, ListsInByteOrder) {
   EXPECT_EQ(names("missing/folder/"), "");
 }
 
-TEST_P(StoreConformance, ListsFromAPoint) {
+TEST_P(StoreConformance, ListsAfterAStartName) {
   for (const char* name : {"m/1", "m/2", "m/3", "m-x", "n/1", "n/2/a", "n/2-a"}) {
     ASSERT_TRUE(put(name, "").ok());
   }
@@ -416,7 +416,7 @@ TEST_P(StoreConformance, ListsManyInPages) {
 }
 
 TEST_P(StoreConformance, ReadersNeverSeeATornObject) {
-  // Every value is one letter, many times: a mix shows at once.
+  // Every value is a single repeated letter: a mixture is easy to see.
   const auto value = [](int i) {
     return std::string(1000 + size_t(i % 26) * 997, char('a' + i % 26));
   };
@@ -460,8 +460,8 @@ TEST_P(StoreConformance, WritersAndRemoversOfOneFolder) {
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(StoreConformance);
 
-// What `deltawire doctor` tries.
-TEST_P(StoreConformance, PassesTheProbeOfDoctor) {
+// The checks of `deltawire doctor`.
+TEST_P(StoreConformance, PassesTheDoctorProbe) {
   must(put("run.json", "not the probe's"));
   const ProbeReport report = probe_store(store(), [] { return false; });
   for (const ProbeStep& step : report.steps) EXPECT_EQ(step.status.to_string(), "ok") << step.what;

@@ -31,14 +31,14 @@ INSTANTIATE_TEST_SUITE_P(
                         return std::make_shared<RateLimitedStore>(std::make_shared<MemoryStore>(),
                                                                   uint64_t{1} << 40);
                       })));
-// Until the crash a store that loses everything looks like any other; one that loses half, too.
+// Before a crash, a store that loses all or half of its writes behaves like any other.
 INSTANTIATE_TEST_SUITE_P(
     Faulty, StoreConformance,
     ::testing::Values(around_memory([] { return faulty_memory(""); }),
                       around_memory([] { return faulty_memory("lost"); }),
                       around_memory([] { return faulty_memory("lost:p=0.5"); }),
                       around_memory([] { return faulty_memory("slow:ms=0.01"); })));
-// A store that fails every third time, half of them after the work was done, keeps every promise.
+// A store that fails every third time, half of them after doing the work, keeps every promise.
 INSTANTIATE_TEST_SUITE_P(Retrying, StoreConformance,
                          ::testing::Values(StoreCase{[] { return retrying_memory(""); }},
                                            StoreCase{[] {
@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Retrying, StoreConformance,
 
 // ---- retries
 
-// A retrying store around one that fails as told, around one in memory.
+// A retrying store around a faulty store around a memory store.
 struct RetryingRig {
   explicit RetryingRig(std::string_view spec, unsigned retries = 6)
       : memory(std::make_shared<MemoryStore>("rig")),
@@ -70,7 +70,7 @@ TEST(RetryPolicy, PausesDoubleUpToTheCap) {
   EXPECT_EQ(longest_pause(policy, 4'000'000'000u), 4);
 }
 
-TEST(RetryPolicy, PausesAreRandomOverAllOfIt) {
+TEST(RetryPolicy, PausesAreUniformlyRandom) {
   const RetryPolicy policy{6, 1, 8};
   double sum = 0, low = 8, high = 0;
   for (int i = 0; i < 1000; ++i) {
@@ -80,14 +80,14 @@ TEST(RetryPolicy, PausesAreRandomOverAllOfIt) {
     low = std::min(low, pause);
     high = std::max(high, pause);
   }
-  // Wrong by this much less often than once in 10^20 runs.
+  // The probability of a wrong failure is below 10^-20.
   EXPECT_NEAR(sum / 1000, 4, 0.8);
   EXPECT_LT(low, 1);
   EXPECT_GT(high, 7);
 }
 
-// Ctrl-C: the last answer counts, so that a put whose outcome is open stays open.
-TEST(RetryingStore, StopsTryingWhenEverythingIsToEnd) {
+// Ctrl-C: the last answer is returned, so that a put with an unknown outcome stays unknown.
+TEST(RetryingStore, StopsRetryingOnShutdown) {
   static bool stop;
   stop = false;
   set_stop_request([] { return stop; });
@@ -107,7 +107,7 @@ TEST(RetryingStore, StopsTryingWhenEverythingIsToEnd) {
   set_stop_request(nullptr);
 }
 
-TEST(RetryingStore, TriesAgainUntilItWorks) {
+TEST(RetryingStore, RetriesUntilSuccess) {
   RetryingRig rig("unavailable:times=3");
   EXPECT_TRUE(rig.store.put("a", MemoryBody("x")).ok());
   EXPECT_EQ(rig.clock.sleeps().size(), 3u);
@@ -115,7 +115,7 @@ TEST(RetryingStore, TriesAgainUntilItWorks) {
   EXPECT_EQ(*rig.store.get("a", 10), "x");
 }
 
-TEST(RetryingStore, GivesUpAndSaysHowOftenItTried) {
+TEST(RetryingStore, ReportsTheNumberOfAttempts) {
   RetryingRig rig("unavailable", 2);
   uint8_t byte;
   const auto gave_up = [](const Status& status) {
@@ -131,7 +131,7 @@ TEST(RetryingStore, GivesUpAndSaysHowOftenItTried) {
   EXPECT_EQ(rig.clock.sleeps().size(), 14u);
 }
 
-TEST(RetryingStore, WithoutRetriesTheFailureIsLeftAsItIs) {
+TEST(RetryingStore, WithoutRetriesReturnsTheOriginalFailure) {
   RetryingRig rig("unavailable", 0);
   const Status status = rig.store.put("a", MemoryBody("x"));
   EXPECT_FAILS(status, kUnavailable);
@@ -139,7 +139,7 @@ TEST(RetryingStore, WithoutRetriesTheFailureIsLeftAsItIs) {
   EXPECT_TRUE(rig.clock.sleeps().empty());
 }
 
-TEST(RetryingStore, OnlyUnavailableIsWorthARetry) {
+TEST(RetryingStore, RetriesOnlyUnavailable) {
   for (const char* code : {"i-o-error", "corruption", "conflict", "not-found", "unsupported",
                            "invalid-argument", "cancelled", "internal-error"}) {
     RetryingRig rig("fail:times=1:code=" + std::string(code));
@@ -150,7 +150,7 @@ TEST(RetryingStore, OnlyUnavailableIsWorthARetry) {
   }
 }
 
-TEST(RetryingStore, ItsOwnLostPutIfAbsentIsASuccess) {
+TEST(RetryingStore, RecognisesItsOwnLostPutIfAbsent) {
   RetryingRig rig("duplicate:n=1:op=put-if-absent");
   EXPECT_TRUE(rig.store.put_if_absent("v/1", MemoryBody("mine")).ok());
   EXPECT_EQ(*rig.memory->get("v/1", 10), "mine");
@@ -166,7 +166,7 @@ TEST(RetryingStore, PutIfAbsentOfAnotherWriterIsAConflict) {
   }
 }
 
-TEST(RetryingStore, FirstConflictIsReportedWithoutReadBack) {
+TEST(RetryingStore, FirstConflictNeedsNoReadBack) {
   RetryingRig rig("fail:op=get+stat+read:code=internal-error");
   ASSERT_TRUE(rig.memory->put("v/1", MemoryBody("mine")).ok());
   EXPECT_FAILS(rig.store.put_if_absent("v/1", MemoryBody("mine")), kConflict);
@@ -181,7 +181,7 @@ TEST(RetryingStore, UnreadableStateIsNotGuessed) {
 
 // ---- limits
 
-// Reads each body twice in pieces of different sizes, as a store does that signs what it sends.
+// Reads each body twice in pieces of different sizes, like a store that signs its uploads.
 class HashingStore final : public ForwardingStore {
  public:
   using ForwardingStore::ForwardingStore;
@@ -202,7 +202,7 @@ class HashingStore final : public ForwardingStore {
   }
 };
 
-// Time that a use of a store limited to 1000 bytes per second takes.
+// Returns the time that `use` takes with a store limited to 1000 bytes per second.
 double time_of(const std::function<void(Store&)>& use) {
   FakeClock clock;
   auto memory = std::make_shared<MemoryStore>();
@@ -214,7 +214,7 @@ double time_of(const std::function<void(Store&)>& use) {
   return clock.now() - start;
 }
 
-TEST(TokenBucket, LetsThroughWhatItMay) {
+TEST(TokenBucket, LimitsTheRate) {
   FakeClock clock;
   TokenBucket bucket(1000, clock.clock());
   for (int i = 0; i < 100; ++i) bucket.take(50);
@@ -228,7 +228,7 @@ TEST(TokenBucket, LetsThroughWhatItMay) {
   EXPECT_NEAR(clock.now(), 2005.1, 1e-6);
 }
 
-TEST(RateLimitedStore, BytesTakeTheirTimeBothWays) {
+TEST(RateLimitedStore, LimitsUploadsAndDownloads) {
   const std::string text(5000, 'x');
   EXPECT_NEAR(time_of([&](Store& s) { EXPECT_TRUE(s.put("a", MemoryBody(text)).ok()); }), 5, 1e-6);
   EXPECT_NEAR(time_of([&](Store& s) { EXPECT_TRUE(s.put_if_absent("a", MemoryBody(text)).ok()); }),
@@ -247,7 +247,7 @@ TEST(RateLimitedStore, BytesTakeTheirTimeBothWays) {
               6, 1e-6);
 }
 
-TEST(RateLimitedStore, WhatIsReadForAChecksumIsNotSent) {
+TEST(RateLimitedStore, DoesNotCountReadsForAChecksum) {
   FakeClock clock;
   RateLimitedStore store(std::make_shared<HashingStore>(std::make_shared<MemoryStore>()), 1000,
                          BodyReads::kTwice, clock.clock());

@@ -23,8 +23,8 @@ void write_everything(const fs::path& folder) {
   ::_exit(0);
 }
 
-// Another process, as sync points count from its start: this test again, which then writes. True:
-// it was killed at point `crash_at`.
+// Runs this test again in another process, because sync points count from its start; it then
+// writes. Returns whether it was killed at point `crash_at`.
 bool writer_is_killed(const fs::path& folder, int crash_at) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -45,7 +45,7 @@ bool writer_is_killed(const fs::path& folder, int crash_at) {
 
 }  // namespace
 
-TEST(DirectoryCrash, KilledAtAnyPointAnObjectIsOldOrNew) {
+TEST(DirectoryCrash, ObjectsAreOldOrNewAfterAKill) {
   if (const char* folder = ::getenv(kWriterFolder)) write_everything(folder);
   if (!DELTAWIRE_FAULTS) GTEST_SKIP() << "this build has no faults";
   int point = 1, with_old_head = 0;
@@ -73,7 +73,7 @@ TEST(DirectoryCrash, KilledAtAnyPointAnObjectIsOldOrNew) {
     size_t listed = 0;
     ASSERT_TRUE(list_all(store, "", "", [&](const ObjectInfo&) { return ++listed, true; }).ok());
     EXPECT_EQ(listed, 1 + size_t(whole[0]) + size_t(whole[1]) + store.stat("gone/1").ok()) << point;
-    // The next process is not in the way of what the last one left.
+    // What the killed process left does not block the next one.
     EXPECT_TRUE(store.put("new/deep/part", MemoryBody(kNew)).ok()) << point;
     EXPECT_TRUE(whole[1] || store.put_if_absent("manifests/1", MemoryBody(kNew)).ok()) << point;
     if (!killed) break;

@@ -14,11 +14,11 @@ namespace {
 
 OpenedStore in_a_folder() {
   auto folder = std::make_shared<TempFolder>();
-  // Not there yet, and with a slash at its end, as people write it.
+  // Not created yet, and with a trailing slash, as people write it.
   return {std::make_shared<DirectoryStore>(folder->path() / "store/"), "", folder};
 }
 
-// What `body` returns, from a child process; 255 when it was killed.
+// Returns what `body` returns in a child process; 255 if it was killed.
 int in_child(const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body());
@@ -58,7 +58,7 @@ class SlowBody final : public Body {
 
 INSTANTIATE_TEST_SUITE_P(Directory, StoreConformance, ::testing::Values(StoreCase{in_a_folder}));
 
-TEST(DirectoryStore, OneOfRacingProcessesWins) {
+TEST(DirectoryStore, ExactlyOneRacingProcessWins) {
   const TempFolder folder;
   race_processes([&] { return std::make_shared<DirectoryStore>(folder.path() / "store"); });
   EXPECT_EQ(files_below(folder.path()), 10u);  // no temporary file stays
@@ -67,7 +67,7 @@ TEST(DirectoryStore, OneOfRacingProcessesWins) {
   EXPECT_FAILS(store.put_if_absent("v/1", MemoryBody("x")), kConflict, "v/1");
 }
 
-TEST(DirectoryStore, RemovesEmptyFoldersButNotItsOwn) {
+TEST(DirectoryStore, RemovesEmptyFoldersButNotItsRoot) {
   const TempFolder folder;
   for (const char* spelling : {"store", "store/", "./store//", "store/."}) {
     DirectoryStore store(folder.path() / spelling);
@@ -78,7 +78,7 @@ TEST(DirectoryStore, RemovesEmptyFoldersButNotItsOwn) {
   }
 }
 
-TEST(DirectoryStore, AFolderRemovedMeanwhileIsMadeAgain) {
+TEST(DirectoryStore, RecreatesAFolderRemovedMeanwhile) {
   const TempFolder folder;
   DirectoryStore store(folder.path()), other(folder.path());
   for (int i = 0; i < 3; ++i) {
@@ -112,7 +112,7 @@ TEST(DirectoryStore, IgnoresFilesThatAreNotObjects) {
   EXPECT_TRUE(fs::exists(folder.path() / "empty"));
 }
 
-TEST(DirectoryStore, AFileWhereAFolderShouldBe) {
+TEST(DirectoryStore, ReportsAFileInPlaceOfAFolder) {
   const TempFolder folder;
   const std::string file = folder.put("file", "x");
   DirectoryStore store(file);
@@ -131,14 +131,14 @@ TEST(DirectoryStore, AFileWhereAFolderShouldBe) {
   EXPECT_EQ(files_below(folder.path()), 2u);
 }
 
-TEST(DirectoryStore, WithoutPermissionItSaysSo) {
+TEST(DirectoryStore, ReportsMissingPermissions) {
   const TempFolder folder;
   DirectoryStore store(folder.path() / "store");
   ASSERT_TRUE(store.put("a/b", MemoryBody("x")).ok());
   ::chmod(folder.path().c_str(), 0755);
   ::chmod((folder.path() / "store/a").c_str(), 0555);
   ::chmod((folder.path() / "store/a/b").c_str(), 0);
-  // The superuser may do anything, so it is somebody else who tries.
+  // Root has all permissions, so another user tries.
   const int failed = in_child([&] {
     if (::geteuid() == 0 && (::setgid(65534) != 0 || ::setuid(65534) != 0)) return 100;
     DirectoryStore theirs(folder.path() / "store");
@@ -159,7 +159,7 @@ TEST(DirectoryStore, WithoutPermissionItSaysSo) {
   EXPECT_EQ(files_below(folder.path()), 1u);
 }
 
-// A filesystem of its own, in a mount namespace that ends with the child.
+// Mounts a small filesystem in a mount namespace that ends with the child.
 int on_a_small_disk(const fs::path& at, const std::function<int()>& body) {
   return in_child([&] {
     if (::unshare(CLONE_NEWNS) != 0) return 77;
@@ -169,7 +169,7 @@ int on_a_small_disk(const fs::path& at, const std::function<int()>& body) {
   });
 }
 
-TEST(DirectoryStore, AFullDiskLosesNothing) {
+TEST(DirectoryStore, FullDiskFailsWithoutLosses) {
   const TempFolder folder;
   const int failed = on_a_small_disk(folder.path(), [&] {
     DirectoryStore store(folder.path());
@@ -193,7 +193,7 @@ TEST(DirectoryStore, AFullDiskLosesNothing) {
   EXPECT_EQ(failed, 0);
 }
 
-TEST(DirectoryStore, AReadOnlyDiskCanBeRead) {
+TEST(DirectoryStore, ReadsFromAReadOnlyDisk) {
   const TempFolder folder;
   const int failed = on_a_small_disk(folder.path(), [&] {
     DirectoryStore store(folder.path());
@@ -216,7 +216,7 @@ TEST(DirectoryStore, AReadOnlyDiskCanBeRead) {
   EXPECT_EQ(failed, 0);
 }
 
-TEST(DirectoryStore, TemporaryFilesOfTheDeadAreSweptAway) {
+TEST(DirectoryStore, RemovesOldTemporaryFiles) {
   const TempFolder folder;
   const fs::path root = folder.path() / "store";
   // A writer that is killed in the middle of a put.
@@ -238,7 +238,7 @@ TEST(DirectoryStore, TemporaryFilesOfTheDeadAreSweptAway) {
   set_age(left, std::chrono::hours(23));
   EXPECT_EQ(*remove_left_temporaries(root, a_day_ago), 0u);
 
-  // What is old but not ours stays.
+  // Old files of others stay.
   const fs::path foreign = root / "a/.profile";
   std::ofstream(foreign) << "x";
   ASSERT_TRUE(store.put("a/old", MemoryBody("x")).ok());
@@ -252,7 +252,7 @@ TEST(DirectoryStore, TemporaryFilesOfTheDeadAreSweptAway) {
   EXPECT_EQ(*remove_left_temporaries(folder.path() / "missing", a_day_ago), 0u);
 }
 
-TEST(DirectoryStore, WriterWhoseFileWasRemovedMayTryAgain) {
+TEST(DirectoryStore, WriterWhoseTemporaryFileVanishedMayRetry) {
   const TempFolder folder;
   DirectoryStore store(folder.path());
   const SlowBody swept([&] {
@@ -263,14 +263,14 @@ TEST(DirectoryStore, WriterWhoseFileWasRemovedMayTryAgain) {
   EXPECT_TRUE(store.put("a", MemoryBody("x")).ok());
 }
 
-TEST(DirectoryStore, ListsWhileOthersRemove) {
+TEST(DirectoryStore, ListsDuringConcurrentRemovals) {
   const TempFolder folder;
   DirectoryStore store(folder.path());
   constexpr int kObjects = 1500;
   const auto name = [](int i) { return "m/" + std::to_string(10000 + i); };
   fs::create_directory(folder.path() / "m");
   for (int i = 0; i < kObjects; ++i) folder.put(name(i), "");  // faster than by the store
-  // The odd ones go while all are listed: no even one may be missed, however pages fall.
+  // Odd objects are removed during the listing: every even one must be listed, at any page break.
   std::thread remover([&] {
     for (int i = 1; i < kObjects; i += 2) static_cast<void>(store.remove(name(i)));
   });

@@ -63,7 +63,7 @@ TEST(FaultyStore, FailsTheNthCall) {
   EXPECT_TRUE(rig.put("b", "2").ok());
 }
 
-TEST(FaultyStore, CountsOnlyCallsThatItIsAbout) {
+TEST(FaultyStore, CountsMatchingCallsOnly) {
   FaultyRig rig("unavailable:n=2:op=put+remove:name=x/");
   EXPECT_TRUE(rig.put("x/1", "").ok());
   EXPECT_TRUE(rig.put("y/1", "").ok());
@@ -73,14 +73,14 @@ TEST(FaultyStore, CountsOnlyCallsThatItIsAbout) {
   EXPECT_TRUE(rig.store.remove("x/1").ok());
 }
 
-TEST(FaultyStore, FailsAsOftenAsTold) {
+TEST(FaultyStore, FailsTheGivenNumberOfTimes) {
   FaultyRig rig("unavailable:times=2");
   EXPECT_FALSE(rig.put("a", "").ok());
   EXPECT_FALSE(rig.put("a", "").ok());
   EXPECT_TRUE(rig.put("a", "").ok());
 }
 
-TEST(FaultyStore, ChanceComesFromTheSeed) {
+TEST(FaultyStore, ProbabilityIsReproducibleBySeed) {
   const auto run = [](const std::string& spec) {
     FaultyRig rig(spec);
     std::string outcome;
@@ -95,7 +95,7 @@ TEST(FaultyStore, ChanceComesFromTheSeed) {
   EXPECT_EQ(run("unavailable:p=1"), std::string(400, 'x'));
 }
 
-TEST(FaultyStore, SlowWaits) {
+TEST(FaultyStore, SlowDelaysCalls) {
   FaultyRig rig("slow:ms=250:op=get");
   EXPECT_TRUE(rig.put("a", "x").ok());
   EXPECT_EQ(rig.clock.now(), 1000);
@@ -103,7 +103,7 @@ TEST(FaultyStore, SlowWaits) {
   EXPECT_EQ(rig.clock.now(), 1000.25);
 }
 
-TEST(FaultyStore, TearStoresHalfAndSaysAllIsWell) {
+TEST(FaultyStore, TearStoresHalfAndReportsSuccess) {
   FaultyRig rig("tear:n=2");
   EXPECT_TRUE(rig.put("a", "12345678").ok());
   EXPECT_TRUE(rig.put("a", "abcdefgh").ok());
@@ -112,7 +112,7 @@ TEST(FaultyStore, TearStoresHalfAndSaysAllIsWell) {
   EXPECT_EQ(rig.stored("a"), "12345678");
 }
 
-TEST(FaultyStore, LostWritesAreThereUntilTheCrash) {
+TEST(FaultyStore, LostWritesDisappearAtTheCrash) {
   FaultyRig rig("lost:n=2:op=put,lost:n=2:op=put-if-absent");
   EXPECT_TRUE(rig.put("old", "old").ok());
   EXPECT_TRUE(rig.put("old", "new").ok());  // lost
@@ -134,7 +134,7 @@ TEST(FaultyStore, LostWritesAreThereUntilTheCrash) {
   EXPECT_EQ(rig.stored("lost"), "again");
 }
 
-TEST(FaultyStore, AWriteAfterALostOneLasts) {
+TEST(FaultyStore, AWriteAfterALostOnePersists) {
   FaultyRig rig("lost:n=1");
   EXPECT_TRUE(rig.put("a", "lost").ok());
   EXPECT_TRUE(rig.put("a", "kept").ok());
@@ -143,7 +143,7 @@ TEST(FaultyStore, AWriteAfterALostOneLasts) {
   EXPECT_EQ(rig.seen("a"), "kept");
 }
 
-TEST(FaultyStore, DuplicateIsDoneButSaysUnavailable) {
+TEST(FaultyStore, DuplicateIsStoredButReportsUnavailable) {
   FaultyRig rig("duplicate");
   EXPECT_FAILS(rig.put("a", "x"), kUnavailable, "a", "the answer was lost");
   EXPECT_EQ(rig.stored("a"), "x");
@@ -153,7 +153,7 @@ TEST(FaultyStore, DuplicateIsDoneButSaysUnavailable) {
   EXPECT_EQ(rig.stored("a"), "not found");
 }
 
-TEST(FaultyStore, TwiceGivesTheSecondAnswer) {
+TEST(FaultyStore, TwiceReturnsTheSecondResult) {
   FaultyRig rig("twice");
   EXPECT_TRUE(rig.put("a", "x").ok());
   EXPECT_FAILS(rig.put_if_absent("b", "y"), kConflict);
@@ -161,7 +161,7 @@ TEST(FaultyStore, TwiceGivesTheSecondAnswer) {
   EXPECT_TRUE(rig.store.remove("a").ok());
 }
 
-TEST(FaultyStore, LateWritesComeAfterOthers) {
+TEST(FaultyStore, LateWritesArriveAfterOthers) {
   FaultyRig rig("late:n=1:calls=3");
   EXPECT_FAILS(rig.put("HEAD", "1"), kUnavailable, "the answer was lost");
   EXPECT_TRUE(rig.put("HEAD", "2").ok());  // one call later
@@ -173,7 +173,7 @@ TEST(FaultyStore, LateWritesComeAfterOthers) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(crashed.seen("HEAD"), "not found");
 }
 
-TEST(FaultyStore, StaleListsShowTheStateOfSomeCallsAgo) {
+TEST(FaultyStore, StaleListsShowAnEarlierState) {
   FaultyRig rig("stale-list:calls=3");
   for (const char* name : {"a", "b", "c", "d"}) EXPECT_TRUE(rig.put(name, name).ok());  // 1 to 4
   EXPECT_EQ(rig.listed(), "a b");      // call 5 shows what call 2 left
@@ -190,7 +190,7 @@ TEST(FaultyStore, StaleListsShowTheStateOfSomeCallsAgo) {
   EXPECT_EQ(rig.listed("c"), "c");
 }
 
-TEST(FaultyStore, StaleListsHideWhatIsYoung) {
+TEST(FaultyStore, StaleListsHideYoungObjects) {
   FaultyRig rig("stale-list:seconds=3600:name=m/");
   EXPECT_TRUE(rig.put("m/1", "").ok() && rig.put("n/1", "").ok());
   EXPECT_EQ(rig.listed("m/"), "");
@@ -198,7 +198,7 @@ TEST(FaultyStore, StaleListsHideWhatIsYoung) {
   EXPECT_TRUE(rig.store.stat("m/1").ok());
 }
 
-TEST(FaultyStore, FlipTurnsOverOneBit) {
+TEST(FaultyStore, FlipChangesOneBit) {
   const std::string text = "what was stored";
   FaultyRig rig("flip");
   ASSERT_TRUE(rig.put("a", text).ok());
@@ -216,7 +216,7 @@ TEST(FaultyStore, FlipTurnsOverOneBit) {
   EXPECT_EQ(rig.seen("empty"), "");
 }
 
-TEST(FaultSpec, ReadsEveryKind) {
+TEST(FaultSpec, ParsesEveryKind) {
   const auto parsed =
       must(parse_faults("unavailable:p=0.1:seed=3,slow:ms=50,tear:n=4,stale-list:calls=3,lost:n=2,"
                         "duplicate:p=0.05,flip:n=7,fail:code=corruption:op=get+read,twice:times=2,"
@@ -251,7 +251,7 @@ TEST(FaultSpec, ReadsEveryKind) {
   EXPECT_EQ(faults[10].seconds, 1.5);
 }
 
-TEST(FaultSpec, EveryMistakeIsNamed) {
+TEST(FaultSpec, ErrorsNameTheMistake) {
   EXPECT_TRUE(spec_refused("", "there is no fault \"\"; there are fail, unavailable, slow, tear,"));
   EXPECT_TRUE(spec_refused("tear,", "there is no fault \"\""));
   EXPECT_TRUE(spec_refused("explode", "there is no fault \"explode\""));

@@ -18,7 +18,7 @@ std::string get(Store& store, std::string_view name) {
 
 }  // namespace
 
-TEST(OpenStore, MemoryIsSharedByName) {
+TEST(OpenStore, SharesMemoryStoresByName) {
   const auto one = open_store("memory:shared", {}), same = open_store("memory:shared", {}),
              other = open_store("memory:other", {});
   ASSERT_TRUE(one.ok() && same.ok() && other.ok());
@@ -29,7 +29,7 @@ TEST(OpenStore, MemoryIsSharedByName) {
   EXPECT_EQ((*one)->local_folder(), "");
 }
 
-TEST(OpenStore, FoldersByPathAndByUrl) {
+TEST(OpenStore, OpensFoldersByPathAndUrl) {
   const TempFolder folder;
   const std::string path = folder.path() / "a room";
   const auto by_path = open_store(path, {});
@@ -45,7 +45,7 @@ TEST(OpenStore, FoldersByPathAndByUrl) {
   EXPECT_EQ(read_file(fs::path(path) / "x/y"), "1");
 }
 
-TEST(OpenStore, RefusesWhatItDoesNotKnow) {
+TEST(OpenStore, RejectsInvalidUrls) {
   EXPECT_TRUE(refused("", Code::kInvalidArgument, "empty"));
   EXPECT_TRUE(refused("gs://bucket/x", Code::kUnsupported, "gs://bucket/x: no such kind of store"));
   EXPECT_TRUE(refused("file://host/path", Code::kInvalidArgument, "another host"));
@@ -59,7 +59,7 @@ TEST(OpenStore, RefusesWhatItDoesNotKnow) {
   EXPECT_TRUE(refused("s3://bucket/../x", Code::kInvalidArgument, "not the name of an object"));
 }
 
-TEST(OpenStore, PutsEverythingAround) {
+TEST(OpenStore, AddsDecorators) {
   StoreOptions options{.max_bytes_per_second = uint64_t{1} << 40,
                        .wrap = inject_faults("unavailable:n=1,flip:op=get:name=flipped")};
   const auto store = must(open_store("memory:everything", options));
@@ -69,12 +69,12 @@ TEST(OpenStore, PutsEverythingAround) {
   EXPECT_EQ(get(*store, "a"), "12345");
 }
 
-TEST(OpenStore, BadFaultsAreRefusedWhenItOpens) {
+TEST(OpenStore, RejectsBadFaultsOnOpening) {
   StoreOptions options{.wrap = inject_faults("explode")};
   EXPECT_FAILS(open_store("memory:x", options), kInvalidArgument, "fault", "explode");
 }
 
-TEST(OpenStore, InvalidPathsAreNotMapped) {
+TEST(OpenStore, DecoratedStoresHaveNoLocalFolder) {
   const TempFolder folder;
   StoreOptions options;
   EXPECT_EQ((*open_store(folder.path(), options))->local_folder(), folder.path());

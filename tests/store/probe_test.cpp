@@ -1,5 +1,5 @@
-// What `deltawire doctor` tries in a store: what is wrong with it is named, and nothing stays. The
-// conformance suite has every good store pass it.
+// The checks of `deltawire doctor` for a store: defects are named, and nothing is left behind. The
+// conformance suite has every good store pass them.
 #include "store/probe.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace deltawire::testing {
 namespace {
 
-// Which steps failed, in one line: "write: i/o error".
+// Returns the failed steps in one line: "write: i/o error".
 std::string failures(const ProbeReport& report) {
   std::string text;
   for (const ProbeStep& step : report.steps) {
@@ -58,7 +58,7 @@ TEST(Probe, NamesWhatAStoreCannotDo) {
     const auto memory = std::make_shared<MemoryStore>();
     FaultyStore store(memory, faults(one.faults));
     EXPECT_EQ(failures(probe_store(store, never)), one.failures) << one.faults;
-    // What stays is small: it is tried before the large object.
+    // Only a small object can stay: it is tried before the large one.
     const auto left = must(memory->list("", "", kMaxListed));
     EXPECT_EQ(left.size(), one.stays ? 1U : 0U) << one.faults;
     for (const ObjectInfo& object : left) EXPECT_LT(object.size_bytes, 100U);
@@ -73,7 +73,7 @@ class Lying final : public ForwardingStore {
   Status put_if_absent(std::string_view name, const Body& body) override { return put(name, body); }
 };
 
-TEST(Probe, NoticesAConditionThatIsOverlooked) {
+TEST(Probe, DetectsIgnoredConditions) {
   Lying store(std::make_shared<MemoryStore>());
   EXPECT_EQ(failures(probe_store(store, never)), "put if absent: unsupported");
   store.conditional = false;  // it says so itself
@@ -83,7 +83,7 @@ TEST(Probe, NoticesAConditionThatIsOverlooked) {
   EXPECT_EQ(names(store), std::vector<std::string>());
 }
 
-TEST(Probe, RemovesWhatItPutWhenItIsStopped) {
+TEST(Probe, RemovesItsObjectsWhenCancelled) {
   for (int calls = 0; calls < 6; ++calls) {
     MemoryStore store;
     int asked = 0;
@@ -95,7 +95,7 @@ TEST(Probe, RemovesWhatItPutWhenItIsStopped) {
   }
 }
 
-TEST(Probe, TellsTheDifferenceOfClocks) {
+TEST(Probe, ReportsTheClockDifference) {
   MemoryStore store;
   store.set_clock(unix_seconds() + 1000);
   const auto ahead = probe_store(store, never).clock_ahead;
@@ -105,12 +105,12 @@ TEST(Probe, TellsTheDifferenceOfClocks) {
   EXPECT_NEAR(double(probe_store(store, never).clock_ahead.value_or(0)), -1000, 60);
 }
 
-TEST(Probe, RemovesWhatKilledProcessesLeft) {
+TEST(Probe, RemovesObjectsOfKilledProbes) {
   MemoryStore store;
   store.set_clock(1'800'000'000);
   const std::string id(16, 'a');
   must(store.put("doctor/" + id + "/large", MemoryBody("old")));
-  // Somebody else's.
+  // Objects of others.
   const std::vector<std::string> others = {"doctor/" + id + "/large/of.txt",
                                            "doctor/" + id + "/notes", "doctor/" + id + "/small",
                                            "doctor/0123/large", "doctor/patients.csv"};

@@ -32,17 +32,17 @@ std::string found() {
   return source.ok() ? shown((*source)->current()) : source.status().to_string();
 }
 
-// Begins without keys, in a home folder that is not there.
+// Starts without keys, in a home folder that does not exist.
 class S3Credentials : public ::testing::Test {
  protected:
   void set(const char* name, const std::optional<std::string>& value) {
     environment_.set(name, value);
   }
-  // A file whose path a variable has.
+  // Writes a file and sets a variable to its path.
   void set_file(const char* variable, const std::string& text) {
     set(variable, folder_.put(variable, text).string());
   }
-  // A profile whose process prints the file keys.json.
+  // A profile whose credential process prints the file keys.json.
   void set_process(const std::string& section) {
     set_file("AWS_CONFIG_FILE", "[" + section + "]\ncredential_process = cat " +
                                     (folder_.path() / "keys.json").string() + "\n");
@@ -65,7 +65,7 @@ constexpr char kFile[] =
     "aws_secret_access_key=S2\n"
     "aws_session_token=T2";
 
-TEST_F(S3Credentials, SectionsOfTheFile) {
+TEST_F(S3Credentials, ParsesSectionsOfTheFile) {
   EXPECT_EQ(parse_section(kFile, "default")->at("aws_access_key_id"), "A1");
   EXPECT_EQ(parse_section(kFile, "default")->at("aws_secret_access_key"), "S/1+=");
   EXPECT_EQ(parse_section(kFile, "work")->at("aws_session_token"), "T2");
@@ -73,7 +73,7 @@ TEST_F(S3Credentials, SectionsOfTheFile) {
   EXPECT_FALSE(parse_section("", "default").has_value());
 }
 
-TEST_F(S3Credentials, EnvironmentComesFirst) {
+TEST_F(S3Credentials, SearchesTheEnvironmentFirst) {
   std::filesystem::create_directory(folder_.path() / ".aws");
   folder_.put(".aws/credentials", kFile);
   set("HOME", folder_.path().string());
@@ -86,7 +86,7 @@ TEST_F(S3Credentials, EnvironmentComesFirst) {
   EXPECT_EQ(found(), "A0 S0 T0");
 }
 
-TEST_F(S3Credentials, AStoreMayNameItsProfile) {
+TEST_F(S3Credentials, StoreUrlMayNameAProfile) {
   set_file("AWS_SHARED_CREDENTIALS_FILE", kFile);
   set_file("AWS_CONFIG_FILE", "");
   environment_.set_keys("A0", "S0");
@@ -94,7 +94,7 @@ TEST_F(S3Credentials, AStoreMayNameItsProfile) {
   EXPECT_FAILS(CredentialsSource::find("eu-north-1", "", "typo"), kInvalidArgument, "typo");
 }
 
-TEST_F(S3Credentials, NoneSaysWhereTheyWereLookedFor) {
+TEST_F(S3Credentials, WithoutCredentialsTheErrorListsAllSources) {
   EXPECT_FAILS(find(), kInvalidArgument, "no S3 credentials",
                "environment: AWS_ACCESS_KEY_ID is not set",
                "web identity: AWS_WEB_IDENTITY_TOKEN_FILE is not set",
@@ -108,7 +108,7 @@ TEST_F(S3Credentials, NoneSaysWhereTheyWereLookedFor) {
   EXPECT_FAILS(find(), kInvalidArgument, "AWS_SECRET_ACCESS_KEY", "both");
 }
 
-TEST_F(S3Credentials, KeysThatWouldBreakAHeaderAreRefusedUnseen) {
+TEST_F(S3Credentials, RefusesKeysThatBreakAHeaderWithoutPrintingThem) {
   for (const char* bad : {"with space", "line\nbreak", "tab\t", "\x7f", "\xc3\xa4"}) {
     environment_.set_keys("A0", bad);
     const Status status = find().status();
@@ -117,7 +117,7 @@ TEST_F(S3Credentials, KeysThatWouldBreakAHeaderAreRefusedUnseen) {
   }
 }
 
-TEST_F(S3Credentials, AChangedFileIsReadAgain) {
+TEST_F(S3Credentials, ReadsAChangedFileAgain) {
   const char* const name = "AWS_SHARED_CREDENTIALS_FILE";
   const auto write = [&](const std::string& text) { folder_.put(name, text); };
   set_file(name, "[default]\naws_access_key_id=A1\naws_secret_access_key=S1\n");
@@ -135,7 +135,7 @@ TEST_F(S3Credentials, AChangedFileIsReadAgain) {
 
 // ---- profiles
 
-TEST_F(S3Credentials, CredentialProcessRunsAgainWhenKeysExpire) {
+TEST_F(S3Credentials, RunsCredentialProcessAgainWhenKeysExpire) {
   const auto keys = [&](const std::string& name, const std::string& expiration) {
     folder_.put("keys.json",
                 R"({"Version": 1, "AccessKeyId": ")" + name +
@@ -152,13 +152,13 @@ TEST_F(S3Credentials, CredentialProcessRunsAgainWhenKeysExpire) {
   EXPECT_EQ(shown(source->current()), "A3 S T");
   keys("A4", "2999-01-01T00:00:00Z");  // A3 are good until then
   EXPECT_EQ(shown(source->current()), "A3 S T");
-  // Until the server says that they are not.
+  // The server has rejected them.
   EXPECT_TRUE(source->renew(source->known()));
   EXPECT_EQ(shown(source->current()), "A4 S T");
   EXPECT_FALSE(source->renew(source->known()));
 }
 
-TEST_F(S3Credentials, ExpiredKeysWithoutOthersAreAFailure) {
+TEST_F(S3Credentials, ExpiredKeysWithoutReplacementAreAnError) {
   const auto json = folder_.put(
       "keys.json",
       R"({"AccessKeyId": "A", "SecretAccessKey": "hush", "Expiration": "2001-01-01T00:00:00Z"})");
@@ -178,7 +178,7 @@ TEST_F(S3Credentials, ExpiredKeysWithoutOthersAreAFailure) {
   }
 }
 
-TEST_F(S3Credentials, WhatAProfileCannotDoItSays) {
+TEST_F(S3Credentials, ReportsUnsupportedProfiles) {
   const auto of = [&](const std::string& config) {
     set_file("AWS_CONFIG_FILE", config);
     return find().status();
@@ -205,7 +205,7 @@ constexpr char kStsAnswer[] =
     "<SessionToken>T7</SessionToken><Expiration>2999-01-01T00:00:00Z</Expiration></Credentials>"
     "</Result></R>";
 
-TEST_F(S3Credentials, AWebIdentityBecomesARole) {
+TEST_F(S3Credentials, WebIdentityAssumesItsRole) {
   ScriptedServer sts([](const SeenRequest&, size_t) { return reply(200, kStsAnswer); });
   set_file("AWS_WEB_IDENTITY_TOKEN_FILE", "to/ken\n");
   EXPECT_FAILS(find(), kInvalidArgument, "AWS_ROLE_ARN is not");
@@ -221,7 +221,7 @@ TEST_F(S3Credentials, AWebIdentityBecomesARole) {
   EXPECT_FALSE(seen.has("authorization"));
 }
 
-TEST_F(S3Credentials, AWebIdentityThatIsRefusedStopsTheSearch) {
+TEST_F(S3Credentials, RefusedWebIdentityStopsTheSearch) {
   int status = 403;
   ScriptedServer sts([&](const SeenRequest&, size_t) {
     return reply(status,
@@ -239,7 +239,7 @@ TEST_F(S3Credentials, AWebIdentityThatIsRefusedStopsTheSearch) {
   EXPECT_FAILS(find(), kUnavailable, "HTTP 503");
 }
 
-TEST_F(S3Credentials, ARoleOfAProfileIsAskedForWithTheKeysOfAnother) {
+TEST_F(S3Credentials, AssumesAProfilesRoleWithItsSourceKeys) {
   ScriptedServer sts([](const SeenRequest&, size_t) { return reply(200, kStsAnswer); });
   set("AWS_ENDPOINT_URL_STS", sts.endpoint());
   set_file("AWS_SHARED_CREDENTIALS_FILE", kFile);
@@ -262,7 +262,7 @@ Reply json_keys(const std::string& name) {
                             "Expiration": "2001-01-01T00:00:00Z"})");
 }
 
-TEST_F(S3Credentials, AContainerIsAskedWithItsToken) {
+TEST_F(S3Credentials, SendsTheTokenToAContainerEndpoint) {
   ScriptedServer server(
       [](const SeenRequest&, size_t number) { return json_keys("A" + std::to_string(number)); });
   set("AWS_CONTAINER_CREDENTIALS_FULL_URI", server.endpoint() + "/creds?x=1");
@@ -280,7 +280,7 @@ TEST_F(S3Credentials, AContainerIsAskedWithItsToken) {
   EXPECT_FAILS(find(), kInvalidArgument, "_TOKEN_FILE", "a token may not contain");
 }
 
-TEST_F(S3Credentials, ContainerTokenIsNotSentUnencrypted) {
+TEST_F(S3Credentials, DoesNotSendTheContainerTokenUnencrypted) {
   set("AWS_CONTAINER_AUTHORIZATION_TOKEN", "hush");
   for (const char* url :
        {"http://example.com/", "http://127.0.0.1.example.com/", "ftp://127.0.0.1/",
@@ -292,7 +292,7 @@ TEST_F(S3Credentials, ContainerTokenIsNotSentUnencrypted) {
   }
 }
 
-TEST_F(S3Credentials, AnInstanceIsAskedWithATokenFirst) {
+TEST_F(S3Credentials, FetchesATokenBeforeInstanceMetadata) {
   ScriptedServer server([](const SeenRequest& request, size_t number) {
     if (request.method == "PUT") return reply(200, "tok");
     if (request.target.ends_with("/")) return reply(200, "my-role\n");
@@ -325,7 +325,7 @@ TEST_F(S3Credentials, MachineOutsideEc2HasNoCredentials) {
   EXPECT_FAILS(find(), kInvalidArgument, "the instance has no role");
 }
 
-TEST_F(S3Credentials, Region) {
+TEST_F(S3Credentials, FindsTheDefaultRegion) {
   EXPECT_EQ(default_region(), "us-east-1");
   set("AWS_DEFAULT_REGION", "eu-west-1");
   EXPECT_EQ(default_region(), "eu-west-1");

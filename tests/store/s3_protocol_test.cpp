@@ -1,4 +1,4 @@
-// What goes over the wire: signatures, addresses, answers, pieces of objects.
+// The wire protocol: signatures, addresses, answers, pieces of objects.
 #include "store/s3/sigv4.h"
 
 #include "store/s3/address.h"
@@ -9,7 +9,7 @@
 namespace deltawire::s3 {
 namespace {
 
-// Signatures that AWS published: the test suite of Signature Version 4, and the examples of "Amazon
+// Signatures published by AWS: the test suite of Signature Version 4, and the examples of "Amazon
 // S3: Authenticating Requests (AWS Signature Version 4)".
 constexpr char kEmpty[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
@@ -24,7 +24,7 @@ std::string suite(std::string_view path, const Pairs& query, Pairs more_headers)
                        {"us-east-1", "service", "20150830T123600Z"}, kSuite);
 }
 
-TEST(S3SigV4, TheSuite) {
+TEST(S3SigV4, MatchesTheAwsTestSuite) {
   struct Case {
     std::string path;
     Pairs query, more_headers;
@@ -82,7 +82,7 @@ TEST(S3SigV4, TheSuite) {
   }
 }
 
-// The signature alone: the examples of S3.
+// The signatures in the examples of S3.
 std::string of_s3(std::string_view method, std::string_view path, const Pairs& query,
                   Pairs more_headers, std::string_view sha256) {
   Pairs headers = {{"host", "examplebucket.s3.amazonaws.com"},
@@ -95,7 +95,7 @@ std::string of_s3(std::string_view method, std::string_view path, const Pairs& q
   return value.substr(value.rfind('=') + 1);
 }
 
-TEST(S3SigV4, TheExamplesOfS3) {
+TEST(S3SigV4, MatchesTheExamplesOfS3) {
   EXPECT_EQ(of_s3("GET", "/test.txt", {}, {{"range", "bytes=0-9"}}, kEmpty),
             "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
   EXPECT_EQ(of_s3("PUT", percent_encode("/test$file.text", true), {},
@@ -109,7 +109,7 @@ TEST(S3SigV4, TheExamplesOfS3) {
             "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7");
 }
 
-TEST(S3SigV4, Encoding) {
+TEST(S3SigV4, EncodesPathsAndQueries) {
   const std::string all = "-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
   EXPECT_EQ(percent_encode(all, false), all);
   EXPECT_EQ(percent_encode("a/b c+d%", false), "a%2Fb%20c%2Bd%25");
@@ -129,25 +129,25 @@ std::string where(std::string_view endpoint, std::string_view bucket, bool virtu
   return target.scheme_and_host + target.path + ", " + target.host;
 }
 
-TEST(S3Address, PathStyle) {
+TEST(S3Address, UsesPathStyle) {
   EXPECT_EQ(where("http://h:9000", "b1", false, "a/b"), "http://h:9000/b1/a/b, h:9000");
   EXPECT_EQ(where("http://h:9000/", "b1", false, ""), "http://h:9000/b1, h:9000");
   EXPECT_EQ(where("https://[::1]:9", "b1", false, "k"), "https://[::1]:9/b1/k, [::1]:9");
   EXPECT_EQ(where("http://h", "b1", false, "a b"), "http://h/b1/a%20b, h");
 }
 
-TEST(S3Address, VirtualHostStyle) {
+TEST(S3Address, UsesVirtualHostStyle) {
   EXPECT_EQ(where("http://h:9000", "b1", true, "a/b"), "http://b1.h:9000/a/b, b1.h:9000");
   EXPECT_EQ(where("http://h:9000", "b1", true, ""), "http://b1.h:9000/, b1.h:9000");
 }
 
-TEST(S3Address, ThePortOfTheSchemeIsNotPartOfTheHost) {
+TEST(S3Address, OmitsTheDefaultPort) {
   EXPECT_EQ(where("http://h:80", "b1", false, "k"), "http://h/b1/k, h");
   EXPECT_EQ(where("https://h:443", "b1", false, "k"), "https://h/b1/k, h");
   EXPECT_EQ(where("https://h:80", "b1", false, "k"), "https://h:80/b1/k, h:80");
 }
 
-TEST(S3Address, Aws) {
+TEST(S3Address, UsesAwsEndpointsByDefault) {
   EXPECT_EQ(where("", "b1", false, "k"),
             "https://b1.s3.us-east-1.amazonaws.com/k, b1.s3.us-east-1.amazonaws.com");
   EXPECT_EQ(where("", "b.1", false, "k", "eu-west-1"),
@@ -156,7 +156,7 @@ TEST(S3Address, Aws) {
             "https://b1.s3.cn-north-1.amazonaws.com.cn/k, b1.s3.cn-north-1.amazonaws.com.cn");
 }
 
-TEST(S3Address, BadEndpointsAreRefusedUnseen) {
+TEST(S3Address, RejectsBadEndpointsWithoutPrintingThem) {
   for (const char* bad :
        {"h:9000", "ftp://h", "http://", "http://user:hunter2@h", "http://h/path", "http://h?q",
         "http://h#f", "http://h:", "http://h:0", "http://h:65536", "http://h:9x", "http://a b",
@@ -167,7 +167,7 @@ TEST(S3Address, BadEndpointsAreRefusedUnseen) {
   }
 }
 
-TEST(S3Address, BucketsAndRegions) {
+TEST(S3Address, ChecksBucketsAndRegions) {
   for (const char* good : {"abc", "a-b.c", "A_1", "123"}) EXPECT_TRUE(check_bucket(good).ok());
   for (const char* bad : {"", "ab", ".abc", "abc.", "a..b", "a/b", "a b", "a?b", "ab\n"}) {
     EXPECT_FAILS(check_bucket(bad), kInvalidArgument, "bucket") << bad;
@@ -179,7 +179,7 @@ TEST(S3Address, BucketsAndRegions) {
   }
 }
 
-// ---- The XML of a server that is not trusted.
+// ---- XML from an untrusted server.
 
 using deltawire::testing::is_failure;
 
@@ -199,7 +199,7 @@ std::string elements(std::string_view xml) {
   return is_failure(status, Code::kCorruption, phrase, "XML at byte ");
 }
 
-TEST(S3Xml, ElementsAndCharacters) {
+TEST(S3Xml, ParsesElementsAndCharacters) {
   EXPECT_EQ(elements("<a/>"), "/a=;");
   EXPECT_EQ(elements("<a>one<b>two</b>three<b/></a>"), "/a/b=two;/a/b=;/a=onethree;");
   EXPECT_EQ(elements("  \n<?xml version=\"1.0\"?>\n<!-- <no> -->\n<a> x </a >\n"), "/a= x ;");
@@ -211,7 +211,7 @@ TEST(S3Xml, ElementsAndCharacters) {
   EXPECT_EQ(elements("<a>" + xml_escape(text) + "</a>"), "/a=" + text + ";");
 }
 
-TEST(S3Xml, EntitiesAreNeverDefined) {
+TEST(S3Xml, RejectsEntityDefinitions) {
   EXPECT_TRUE(is_defect("<!DOCTYPE a [<!ENTITY b \"bbbbbbbb\">]><a>&b;</a>", "document type"));
   EXPECT_TRUE(is_defect("<!DOCTYPE a SYSTEM \"file:///etc/passwd\"><a/>", "document type"));
   EXPECT_TRUE(is_defect("<a><!DOCTYPE b></a>"));
@@ -223,7 +223,7 @@ TEST(S3Xml, EntitiesAreNeverDefined) {
   }
 }
 
-TEST(S3Xml, Defects) {
+TEST(S3Xml, RejectsMalformedXml) {
   const std::string good =
       "<?xml version=\"1.0\"?><a x=\"1\"><!-- c --><b>t&amp;&#x41;<![CDATA[z]]></b><c/></a>";
   ASSERT_EQ(elements(good), "/a/b=t&Az;/a/c=;/a=;");
@@ -237,7 +237,7 @@ TEST(S3Xml, Defects) {
   }
 }
 
-TEST(S3Xml, DepthAndSizeAreLimited) {
+TEST(S3Xml, LimitsDepthAndSize) {
   const auto nested = [](int depth) {
     std::string xml;
     for (int i = 0; i < depth; ++i) xml += "<a>";
@@ -250,7 +250,7 @@ TEST(S3Xml, DepthAndSizeAreLimited) {
   EXPECT_TRUE(contains(elements(nested(2'000'000)), "8 MiB"));
 }
 
-TEST(S3Xml, CallersFailureEndsIt) {
+TEST(S3Xml, StopsAtTheCallersFailure) {
   int calls = 0;
   const Status status = read_elements("<a><b/><c/></a>", [&](std::string_view, const std::string&) {
     return ++calls == 2 ? io_error("enough") : Status();
@@ -269,7 +269,7 @@ constexpr char kOne[] =
     "<Contents><Key>p/a&amp;b</Key><LastModified>2009-10-12T17:50:30.000Z</LastModified>"
     "<ETag>&quot;e&quot;</ETag><Size>434234</Size><Owner><ID>1</ID></Owner></Contents>";
 
-TEST(S3Answers, List) {
+TEST(S3Answers, ParsesLists) {
   const auto page =
       must(parse_list(list_of("<Name>b</Name><IsTruncated>false</IsTruncated>" + std::string(kOne) +
                               "<Contents><Key>z</Key><Size>0</Size></Contents>")));
@@ -282,7 +282,7 @@ TEST(S3Answers, List) {
   EXPECT_EQ(page.continuation_token, "");
 }
 
-TEST(S3Answers, ListGoesOn) {
+TEST(S3Answers, ParsesContinuationTokens) {
   const std::string token = "<NextContinuationToken>t+/=</NextContinuationToken>";
   EXPECT_EQ(parse_list(list_of("<IsTruncated>true</IsTruncated>" + token))->continuation_token,
             "t+/=");
@@ -292,7 +292,7 @@ TEST(S3Answers, ListGoesOn) {
                "continuation token");
 }
 
-TEST(S3Answers, ListsThatAreNone) {
+TEST(S3Answers, RejectsInvalidLists) {
   const auto fails = [](const std::string& xml, const char* phrase) {
     return is_failure(parse_list(xml).status(), Code::kCorruption, phrase);
   };
@@ -308,7 +308,7 @@ TEST(S3Answers, ListsThatAreNone) {
   EXPECT_TRUE(fails(list_of(kOne).substr(0, 200), "XML"));
 }
 
-TEST(S3Answers, Times) {
+TEST(S3Answers, ParsesTimes) {
   EXPECT_EQ(*parse_time("1970-01-01T00:00:00Z"), 0);
   EXPECT_EQ(*parse_time("2026-02-28T23:59:59.999Z"), 1772323199);
   for (const char* bad : {"", "2026", "2026-02-30T00:00:00Z", "2026-13-01T00:00:00Z",
@@ -317,7 +317,7 @@ TEST(S3Answers, Times) {
   }
 }
 
-TEST(S3Answers, Errors) {
+TEST(S3Answers, ParsesErrors) {
   const ErrorAnswer error = parse_error(
       "<Error><Code>NoSuchKey</Code><Message>gone</Message><RequestId>r1</RequestId>"
       "<Region>eu-west-1</Region></Error>");
@@ -330,7 +330,7 @@ TEST(S3Answers, Errors) {
   EXPECT_EQ(parse_error("<Error><Code>NoSuchKey</Code>").code, "");  // cut off: not believed
 }
 
-TEST(S3Answers, Uploads) {
+TEST(S3Answers, ParsesUploadAnswers) {
   EXPECT_EQ(*parse_upload_id("<InitiateMultipartUploadResult><Bucket>b</Bucket>"
                              "<UploadId>2~abc</UploadId></InitiateMultipartUploadResult>"),
             "2~abc");
@@ -376,7 +376,7 @@ TEST(S3Pieces, KeepConnectionsBusyWithinTheLimits) {
   EXPECT_GE(pieces.count(), 9999u);
 }
 
-TEST(S3Pieces, EachIsMovedOnce) {
+TEST(S3Pieces, MovesEachPieceOnce) {
   std::mutex mutex;
   std::multiset<uint64_t> moved;
   const Status status = move_pieces({1000, 7}, 8, PieceRetries::at_most(0),
@@ -390,7 +390,7 @@ TEST(S3Pieces, EachIsMovedOnce) {
   EXPECT_EQ(std::set<uint64_t>(moved.begin(), moved.end()).size(), 143u);
 }
 
-TEST(S3Pieces, TheFirstFailureEndsTheOthers) {
+TEST(S3Pieces, TheFirstFailureStopsTheOthers) {
   std::atomic<int> given_up{0};
   const Status status =
       move_pieces({100, 1}, 4, PieceRetries::at_most(0),
@@ -404,7 +404,7 @@ TEST(S3Pieces, TheFirstFailureEndsTheOthers) {
   EXPECT_LE(given_up, 3);
 }
 
-TEST(S3Pieces, SlotsLimitWhatIsOnTheWay) {
+TEST(S3Pieces, SlotsLimitTransfersInProgress) {
   Slots slots(3);
   std::atomic<int> now{0}, most{0};
   const Status status =
@@ -421,14 +421,14 @@ TEST(S3Pieces, SlotsLimitWhatIsOnTheWay) {
   EXPECT_LE(most, 3);
 }
 
-// Pauses that nobody waits for.
+// Pauses are counted, not waited for.
 PieceRetries retries_without_pauses(unsigned retries, std::atomic<int>* made) {
   PieceRetries out = PieceRetries::at_most(retries);
   out.clock.sleep = [made](double) { ++*made; };
   return out;
 }
 
-TEST(S3Pieces, UnavailablePieceIsRetriedAlone) {
+TEST(S3Pieces, RetriesAnUnavailablePieceAlone) {
   std::atomic<int> retries{0};
   std::vector<std::atomic<int>> calls(5);
   const Status status =
@@ -441,7 +441,7 @@ TEST(S3Pieces, UnavailablePieceIsRetriedAlone) {
   for (size_t i = 0; i < calls.size(); ++i) EXPECT_EQ(calls[i], i == 3 ? 3 : 1);
 }
 
-TEST(S3Pieces, PersistentFailureIsRetriedByTheWholeTransfer) {
+TEST(S3Pieces, LeavesPersistentFailuresToTheWholeTransfer) {
   std::atomic<int> retries{0}, calls{0};
   const auto move = [&](uint64_t, const std::atomic<bool>*) -> Status {
     ++calls;
@@ -460,7 +460,7 @@ TEST(S3Pieces, PersistentFailureIsRetriedByTheWholeTransfer) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(S3Pieces, OtherFailuresAreAnswersAtOnce) {
+TEST(S3Pieces, DoesNotRetryOtherFailures) {
   std::atomic<int> retries{0};
   const Status status = move_pieces(
       {50, 10}, 1, retries_without_pauses(6, &retries),

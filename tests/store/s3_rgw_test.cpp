@@ -22,11 +22,11 @@ OpenedStore conformance_store(uint64_t multipart_bytes) {
 
 INSTANTIATE_TEST_SUITE_P(S3Rgw, StoreConformance,
                          ::testing::Values(StoreCase{[] { return conformance_store(16 * kMiB); }}));
-// As much as possible in pieces.
+// Everything possible in pieces.
 INSTANTIATE_TEST_SUITE_P(S3RgwInPieces, StoreConformance,
                          ::testing::Values(StoreCase{[] { return conformance_store(1); }}));
 
-// Bytes that something happens to while they are read.
+// Calls a function whenever the bytes are read.
 class WatchedBody final : public Body {
  public:
   WatchedBody(std::span<const uint8_t> bytes, std::function<Status(uint64_t offset)> on_read)
@@ -42,12 +42,12 @@ class WatchedBody final : public Body {
   const std::function<Status(uint64_t)> on_read_;
 };
 
-// Where it keeps its objects in the bucket.
+// The prefix of its objects in the bucket.
 std::string prefix_of(const Store& store) {
   return store.url().substr(std::string("s3://").size() + sizeof kBucket);
 }
 
-// Uploads that were begun and neither completed nor aborted, in the whole bucket.
+// Unfinished multipart uploads of this store in the bucket.
 std::string pending_uploads(const Store& store) {
   auto client = s3::Client::make(kBucket, gateway_options());
   if (!client.ok()) return client.status().to_string();
@@ -59,7 +59,7 @@ std::string pending_uploads(const Store& store) {
   return upload == std::string::npos ? "" : answer->text.substr(upload);
 }
 
-TEST(S3Rgw, LargeObjectsOfOddSizes) {
+TEST(S3Rgw, TransfersLargeObjectsOfOddSizes) {
   REQUIRE_GATEWAY();
   StoreOptions options = gateway_options();
   options.connections = 5;
@@ -73,7 +73,7 @@ TEST(S3Rgw, LargeObjectsOfOddSizes) {
     BytesSink sink(size);
     must(store->download("large", size, &sink));
     EXPECT_TRUE(sink.bytes == bytes);
-    // Over several pieces, at the end, of nothing.
+    // A range over several pieces, one at the end, an empty one.
     for (const size_t offset : {size_t{12345}, size - 1, size}) {
       std::vector<uint8_t> out(std::min(size - offset, 3 * kMiB + 1));
       ASSERT_TRUE(store->read("large", offset, out).ok());
@@ -83,7 +83,7 @@ TEST(S3Rgw, LargeObjectsOfOddSizes) {
   EXPECT_EQ(pending_uploads(*store), "");
 }
 
-TEST(S3Rgw, AFailedUploadLeavesNothing) {
+TEST(S3Rgw, FailedUploadLeavesNothing) {
   REQUIRE_GATEWAY();
   const auto store = open_fresh_store(gateway_options());
   const std::vector<uint8_t> bytes = pattern(40 * kMiB);
@@ -95,7 +95,7 @@ TEST(S3Rgw, AFailedUploadLeavesNothing) {
   EXPECT_EQ(pending_uploads(*store), "");
 }
 
-TEST(S3Rgw, PendingUploadsAreSeen) {  // the check of the two tests above can fail
+TEST(S3Rgw, DetectsPendingUploads) {  // the check of the two tests above can fail
   REQUIRE_GATEWAY();
   const auto store = open_fresh_store(gateway_options());
   auto client = must(s3::Client::make(kBucket, gateway_options()));
@@ -107,8 +107,8 @@ TEST(S3Rgw, PendingUploadsAreSeen) {  // the check of the two tests above can fa
   EXPECT_TRUE(contains(pending_uploads(*store), "/left</Key>"));
 }
 
-// A body that changes between the hash and the sending: the server notices.
-TEST(S3Rgw, TheServerChecksWhatItGets) {
+// A body that changes between hashing and sending: the server detects it.
+TEST(S3Rgw, ServerVerifiesTheChecksum) {
   REQUIRE_GATEWAY();
   const auto store = open_fresh_store(gateway_options());
   std::vector<uint8_t> bytes = pattern(1000);
@@ -121,7 +121,7 @@ TEST(S3Rgw, TheServerChecksWhatItGets) {
   EXPECT_FAILS(store->stat("changed"), kNotFound);
 }
 
-TEST(S3Rgw, WrongSecret) {
+TEST(S3Rgw, ReportsAWrongSecret) {
   REQUIRE_GATEWAY();
   const StoreOptions options = gateway_options();
   const std::string access = std::getenv("AWS_ACCESS_KEY_ID");
@@ -140,7 +140,7 @@ TEST(S3Rgw, WrongSecret) {
                "InvalidAccessKeyId");
 }
 
-TEST(S3Rgw, WrongBucket) {
+TEST(S3Rgw, ReportsAMissingBucket) {
   REQUIRE_GATEWAY();
   const auto store = *open_s3_store("no-such-bucket", "p", gateway_options());
   for (const Status& status :
@@ -151,7 +151,7 @@ TEST(S3Rgw, WrongBucket) {
   EXPECT_FAILS(store->stat("a"), kNotFound);
 }
 
-TEST(S3Rgw, Tls) {
+TEST(S3Rgw, VerifiesTlsCertificates) {
   REQUIRE_GATEWAY();
   StoreOptions options = gateway_options();
   options.endpoint = gateway()->tls_endpoint;
@@ -170,7 +170,7 @@ TEST(S3Rgw, Tls) {
   EXPECT_FAILS(open_fresh_store(options)->put("a", MemoryBody("x")), kIo, "trusted certificates");
 }
 
-TEST(S3Rgw, VirtualHostStyle) {
+TEST(S3Rgw, SupportsVirtualHostStyle) {
   REQUIRE_GATEWAY();
   StoreOptions options = gateway_options();
   options.endpoint = gateway()->virtual_host_endpoint;
@@ -181,7 +181,7 @@ TEST(S3Rgw, VirtualHostStyle) {
   EXPECT_EQ(store->list("", "", 10)->size(), 1u);
 }
 
-TEST(S3Rgw, ProbesLeaveNothing) {
+TEST(S3Rgw, CapabilityProbeLeavesNothing) {
   REQUIRE_GATEWAY();
   const auto store = open_fresh_store(gateway_options());
   ASSERT_TRUE(store->capabilities().ok());
@@ -192,13 +192,13 @@ TEST(S3Rgw, ProbesLeaveNothing) {
   EXPECT_TRUE(s3::parse_list(must(client->send_ok(request)).text)->objects.empty());
 }
 
-TEST(S3Rgw, OneOfRacingProcessesWins) {
+TEST(S3Rgw, ExactlyOneRacingProcessWins) {
   REQUIRE_GATEWAY();
   const std::string prefix = prefix_of(*open_fresh_store(gateway_options()));
   race_processes([&] { return *open_s3_store(kBucket, prefix, gateway_options()); });
 }
 
-// --- a gateway that dies
+// --- a gateway that is killed
 
 class S3RgwKilled : public ::testing::Test {
  protected:
@@ -227,7 +227,7 @@ class S3RgwKilled : public ::testing::Test {
   std::shared_ptr<Store> store_, survivor_;  // the same objects through two gateways
 };
 
-TEST_F(S3RgwKilled, WhileItReceives) {
+TEST_F(S3RgwKilled, DuringAnUpload) {
   const std::vector<uint8_t> bytes = pattern(40 * kMiB);
   ASSERT_TRUE(store_->put("before", MemoryBody("x")).ok());
   std::atomic<uint64_t> reads{0};
@@ -242,7 +242,7 @@ TEST_F(S3RgwKilled, WhileItReceives) {
   EXPECT_EQ(*survivor_->get("before", 10), "x");
 }
 
-TEST_F(S3RgwKilled, WhileItSends) {
+TEST_F(S3RgwKilled, DuringADownload) {
   const std::vector<uint8_t> bytes = pattern(40 * kMiB);
   ASSERT_TRUE(survivor_->put("large", MemoryBody(bytes)).ok());
   BytesSink sink(bytes.size());
@@ -256,8 +256,8 @@ TEST_F(S3RgwKilled, WhileItSends) {
   EXPECT_TRUE(sink.bytes == bytes);
 }
 
-// As with SSO: the keys are in no variable and no file of AWS's, but what a process prints.
-TEST(S3Rgw, KeysOfAProcess) {
+// Like SSO: the keys are in no variable and no AWS file; a process prints them.
+TEST(S3Rgw, UsesKeysOfACredentialProcess) {
   REQUIRE_GATEWAY();
   const std::string access = std::getenv("AWS_ACCESS_KEY_ID");
   const std::string secret = std::getenv("AWS_SECRET_ACCESS_KEY");
@@ -280,7 +280,7 @@ TEST(S3Rgw, KeysOfAProcess) {
   ASSERT_NE(store, nullptr);
   ASSERT_TRUE(store->put("a", MemoryBody("hello")).ok());
   EXPECT_EQ(store->get("a", 100).value(), "hello");
-  // They are over: the process is asked each time, and what it says is what is used.
+  // The keys have expired: the process runs each time, and its latest output is used.
   print("wrong");
   EXPECT_FAILS(store->put("b", MemoryBody("x")), kIo, "access denied", "SignatureDoesNotMatch");
   print(secret);

@@ -1,4 +1,4 @@
-// The S3 store against a server that does what real ones do rarely, or must not do.
+// The S3 store against a server that misbehaves as real ones rarely do, or must not.
 
 #include "conformance.h"
 #include "s3_environment.h"
@@ -40,7 +40,7 @@ class S3Scripted : public ::testing::Test {
 
 Reply ok(const SeenRequest&, size_t) { return reply(200); }
 
-// The answer of a server that knows ranges.
+// The answer of a server that supports ranges.
 Reply serve_range(const SeenRequest& request, const std::string& bytes, const std::string& etag) {
   unsigned long first = 0, last = 0;
   if (std::sscanf(request.headers.at("range").c_str(), "bytes=%lu-%lu", &first, &last) != 2) {
@@ -55,7 +55,7 @@ Reply serve_range(const SeenRequest& request, const std::string& bytes, const st
                    std::to_string(last) + "/" + std::to_string(bytes.size()) + "\r\n");
 }
 
-TEST_F(S3Scripted, WhatARequestLooksLike) {
+TEST_F(S3Scripted, SignsRequestsAndHidesSecrets) {
   environment_.set("AWS_SESSION_TOKEN", kToken);
   environment_.set("AWS_REGION", "eu-north-7");
   Store& store = open(ok);
@@ -79,7 +79,7 @@ TEST_F(S3Scripted, WhatARequestLooksLike) {
   for (const auto& [name, value] : request.headers) EXPECT_FALSE(contains(value, kSecret)) << name;
 }
 
-TEST_F(S3Scripted, ItsTimeIsThatOfTheServersAnswers) {
+TEST_F(S3Scripted, ClockIsThatOfTheServersAnswers) {
   const char date[] = "date: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
   Store& store = open([&](const SeenRequest& request, size_t number) {
     EXPECT_EQ(request.method + " " + request.target, "HEAD /bucket/pre/fix/");
@@ -92,7 +92,7 @@ TEST_F(S3Scripted, ItsTimeIsThatOfTheServersAnswers) {
   EXPECT_EQ(store.clock().status().code(), Code::kUnavailable);
 }
 
-TEST_F(S3Scripted, VirtualHostStyle) {
+TEST_F(S3Scripted, SupportsVirtualHostStyle) {
   options_.virtual_host = true;
   server_ = std::make_unique<ScriptedServer>(ok);
   options_.endpoint = "http://localhost:" + std::to_string(server_->port());
@@ -102,14 +102,14 @@ TEST_F(S3Scripted, VirtualHostStyle) {
   EXPECT_EQ(seen()[0].target, "/a/b");
 }
 
-TEST_F(S3Scripted, ConnectionsAreKept) {
+TEST_F(S3Scripted, ReusesConnections) {
   Store& store = open(ok);
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(store.put("a", MemoryBody("x")).ok());
   EXPECT_EQ(seen().size(), 20u);
   EXPECT_EQ(server_->num_connections(), 1u);
 }
 
-TEST_F(S3Scripted, CodesOfFailures) {
+TEST_F(S3Scripted, MapsHttpErrorsToCodes) {
   struct Case {
     int status;
     const char* code;
@@ -145,7 +145,7 @@ TEST_F(S3Scripted, CodesOfFailures) {
   }
 }
 
-TEST_F(S3Scripted, RemoveOfAMissingObject) {
+TEST_F(S3Scripted, RemovesMissingObjects) {
   Store& store = open([&](const SeenRequest& request, size_t number) {
     EXPECT_EQ(request.method, "DELETE");
     EXPECT_FALSE(request.has("x-amz-security-token"));  // without a session there is none
@@ -155,7 +155,7 @@ TEST_F(S3Scripted, RemoveOfAMissingObject) {
   EXPECT_FAILS(store.remove("a"), kNotFound, "bucket");
 }
 
-TEST_F(S3Scripted, SecretsThatAServerEchoesAreNotShown) {
+TEST_F(S3Scripted, HidesSecretsThatAServerEchoes) {
   environment_.set("AWS_SESSION_TOKEN", kToken);
   Store& store = open([&](const SeenRequest&, size_t) {
     return error_reply(403, kSecret, std::string("key ") + kSecret + " of\n" + kToken);
@@ -166,7 +166,7 @@ TEST_F(S3Scripted, SecretsThatAServerEchoesAreNotShown) {
   EXPECT_FALSE(contains(status.message(), kToken));
 }
 
-TEST_F(S3Scripted, AnswersThatAreNotS3) {
+TEST_F(S3Scripted, RejectsAnswersThatAreNotS3) {
   std::atomic<const char*> now{""};
   Store& store = open([&](const SeenRequest&, size_t) { return reply(200, now.load()); });
   for (const char* text : {"", "<html></html>", "<ListBucketResult>", "\x01\x02", "{}"}) {
@@ -175,14 +175,14 @@ TEST_F(S3Scripted, AnswersThatAreNotS3) {
   }
 }
 
-TEST_F(S3Scripted, NotHttpAtAll) {
+TEST_F(S3Scripted, RejectsAnswersThatAreNotHttp) {
   Store& store = open([](const SeenRequest&, size_t) {
     return Reply{"220 mail ready\r\n", Reply::kClose};
   });
   EXPECT_FAILS(store.stat("a"), kIo, "does not speak HTTP");
 }
 
-TEST_F(S3Scripted, TheBucketsRegionIsFollowedOnce) {
+TEST_F(S3Scripted, FollowsTheBucketsRegionOnce) {
   Store& store = open([](const SeenRequest& request, size_t) {
     const bool right =
         request.headers.at("authorization").find("/eu-west-3/s3/") != std::string::npos;
@@ -203,7 +203,7 @@ TEST_F(S3Scripted, TheBucketsRegionIsFollowedOnce) {
   EXPECT_EQ(seen().size(), 5u);
 }
 
-TEST_F(S3Scripted, RegionsThatLeadNowhere) {
+TEST_F(S3Scripted, RejectsInvalidRegionRedirects) {
   std::atomic<const char*> region{"eu-west-3"};
   Store& store = open([&](const SeenRequest&, size_t) {
     return reply(301, "", std::string("x-amz-bucket-region: ") + region.load() + "\r\n");
@@ -217,7 +217,7 @@ TEST_F(S3Scripted, RegionsThatLeadNowhere) {
 
 // --- conditional PUT
 
-TEST_F(S3Scripted, AServerThatRefusesConditionsIsDetected) {
+TEST_F(S3Scripted, DetectsAServerThatRefusesConditions) {
   Store& store = open([](const SeenRequest& request, size_t) {
     return request.has("if-none-match") ? error_reply(501, "NotImplemented") : reply(200);
   });
@@ -229,7 +229,7 @@ TEST_F(S3Scripted, AServerThatRefusesConditionsIsDetected) {
   EXPECT_TRUE(store.put("v/1", MemoryBody("x")).ok());
 }
 
-TEST_F(S3Scripted, AServerThatOverlooksConditionsIsDetected) {
+TEST_F(S3Scripted, DetectsAServerThatIgnoresConditions) {
   Store& store = open(ok);
   EXPECT_FAILS(store.put_if_absent("v/1", MemoryBody("x")), kUnsupported);
   const auto requests = seen();
@@ -239,7 +239,7 @@ TEST_F(S3Scripted, AServerThatOverlooksConditionsIsDetected) {
   EXPECT_EQ(requests[0].target, requests[2].target);
 }
 
-TEST_F(S3Scripted, UnansweredRequestIsRepeated) {
+TEST_F(S3Scripted, RepeatsAnUnansweredCapabilityProbe) {
   std::atomic<bool> down{true};
   Store& store = open([&](const SeenRequest&, size_t number) {
     if (down) return error_reply(503, "SlowDown");
@@ -251,7 +251,7 @@ TEST_F(S3Scripted, UnansweredRequestIsRepeated) {
   EXPECT_TRUE(store.capabilities()->put_if_absent);
 }
 
-// A server with conditional PUT: the second put of a probe is refused; else `script`.
+// A server with conditional PUT: it refuses the second put of a probe; else `script` answers.
 ScriptedServer::Script conditional(ScriptedServer::Script script) {
   return
       [script = std::move(script), probes = 0](const SeenRequest& request, size_t number) mutable {
@@ -261,7 +261,7 @@ ScriptedServer::Script conditional(ScriptedServer::Script script) {
       };
 }
 
-TEST_F(S3Scripted, PutIfAbsent) {
+TEST_F(S3Scripted, PutIfAbsentReportsConflicts) {
   std::atomic<int> status{200}, head{404};
   Store& store = open(conditional([&](const SeenRequest& request, size_t) {
     if (request.method == "HEAD") return reply(head);
@@ -277,9 +277,9 @@ TEST_F(S3Scripted, PutIfAbsent) {
   EXPECT_FAILS(store.put_if_absent("v/1", body), kConflict, "v/1");
 }
 
-// A kept connection on which the server carries out a request and then dies. libcurl would send it
-// again and find the name taken, by us.
-TEST_F(S3Scripted, PutIfAbsentIsNeverSentTwice) {
+// A kept connection on which the server executes a request and then dies. libcurl would repeat it
+// and find the name taken by ourselves.
+TEST_F(S3Scripted, NeverSendsPutIfAbsentTwice) {
   std::atomic<bool> drop{false};
   Store& store = open(conditional([&](const SeenRequest&, size_t) {
     return drop ? Reply{"", Reply::kClose} : reply(200);
@@ -313,7 +313,7 @@ TEST_F(S3Scripted, ConnectionRefusedIsUnavailable) {
   EXPECT_FAILS(store.remove("a"), kUnavailable);
 }
 
-TEST_F(S3Scripted, AServerThatGoesSilentMeetsTheDeadline) {
+TEST_F(S3Scripted, SilentServerHitsTheDeadline) {
   options_.call_timeout_seconds = 0.2;
   Store& store = open([](const SeenRequest& request, size_t) {
     if (!request.has("range")) return Reply{"", Reply::kHang};
@@ -328,7 +328,7 @@ TEST_F(S3Scripted, AServerThatGoesSilentMeetsTheDeadline) {
   EXPECT_FAILS(store.download("a", 1000, &sink), kUnavailable, "no answer in");
 }
 
-TEST_F(S3Scripted, ACutDownloadIsUnavailable) {
+TEST_F(S3Scripted, TruncatedDownloadIsUnavailable) {
   Store& store = open([](const SeenRequest& request, size_t) {
     Reply half = request.has("range") ? serve_range(request, std::string(1000, 'x'), "e")
                                       : reply(200, std::string(1000, 'x'));
@@ -356,7 +356,7 @@ TEST_F(S3Scripted, DownloadsInRanges) {
   EXPECT_EQ(std::memcmp(out.data(), bytes.data() + 12345, out.size()), 0);
 }
 
-TEST_F(S3Scripted, FailedRangeIsRequestedAgainAlone) {
+TEST_F(S3Scripted, RequestsOnlyAFailedRangeAgain) {
   const std::string bytes = as_string(pattern(4 * kMiB));
   options_.connections = 1;  // one piece after the other
   options_.multipart_bytes = kMiB;
@@ -378,7 +378,7 @@ TEST_F(S3Scripted, FailedRangeIsRequestedAgainAlone) {
   EXPECT_EQ(seen()[3].headers.at("range"), seen()[4].headers.at("range"));
 }
 
-TEST_F(S3Scripted, AReplacedObjectIsNoticed) {
+TEST_F(S3Scripted, DetectsAReplacedObject) {
   const std::string bytes(size_t(4 * kMiB), 'x');
   std::atomic<bool> honours{true};
   options_.connections = 1;  // one piece after the other
@@ -400,7 +400,7 @@ TEST_F(S3Scripted, AReplacedObjectIsNoticed) {
   EXPECT_FAILS(store.download("a", bytes.size(), &sink), kUnavailable, "replaced");
 }
 
-TEST_F(S3Scripted, RangesThatAreOther) {
+TEST_F(S3Scripted, RejectsWrongRanges) {
   std::atomic<const char*> range{""};
   Store& store = open([&](const SeenRequest&, size_t) {
     return reply(206, std::string(10, 'x'),
@@ -416,7 +416,7 @@ TEST_F(S3Scripted, RangesThatAreOther) {
   }
 }
 
-TEST_F(S3Scripted, AServerWithoutRanges) {
+TEST_F(S3Scripted, WorksWithoutRangesForWholeDownloads) {
   Store& store = open([](const SeenRequest&, size_t) { return reply(200, std::string(10, 'x')); });
   BytesSink sink(10);
   EXPECT_TRUE(store.download("a", 10, &sink).ok());
@@ -426,7 +426,7 @@ TEST_F(S3Scripted, AServerWithoutRanges) {
   EXPECT_FAILS(store.read("a", 5, out), kUnsupported, "ranges");
 }
 
-TEST_F(S3Scripted, SmallObjectsAreCheckedAgainstTheirHash) {
+TEST_F(S3Scripted, VerifiesTheHashOfSmallObjects) {
   std::atomic<const char*> text{"hello"};
   Store& store = open([&](const SeenRequest&, size_t) {
     return reply(200, text.load(),
@@ -446,7 +446,7 @@ std::string upload_started() {
 
 class S3ScriptedUpload : public S3Scripted {
  protected:
-  // Pieces of 5 MiB, one after the other; `piece` and `complete` are told.
+  // Uploads in pieces of 5 MiB, one after the other; `piece` and `complete` script the answers.
   Status upload(ScriptedServer::Script piece, Reply complete, uint64_t size = 12 * kMiB) {
     options_.connections = 1;
     options_.multipart_bytes = 5 * kMiB;
@@ -468,7 +468,7 @@ class S3ScriptedUpload : public S3Scripted {
   }
 };
 
-TEST_F(S3ScriptedUpload, InPieces) {
+TEST_F(S3ScriptedUpload, UploadsInPieces) {
   must(upload(piece_ok,
               reply(200, "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")));
   ASSERT_EQ(methods(), "POST PUT PUT PUT POST ");
@@ -482,7 +482,7 @@ TEST_F(S3ScriptedUpload, InPieces) {
       "<PartNumber>3</PartNumber><ETag>&quot;e3&quot;</ETag></Part></CompleteMultipartUpload>");
 }
 
-TEST_F(S3ScriptedUpload, AFailedPieceGoesAgainAloneOrAbortsIt) {
+TEST_F(S3ScriptedUpload, RetriesAFailedPieceOrAborts) {
   const auto second_fails = [](const SeenRequest& request, size_t number) {
     return number == 2 ? error_reply(503, "SlowDown") : piece_ok(request, number);
   };
@@ -497,8 +497,8 @@ TEST_F(S3ScriptedUpload, AFailedPieceGoesAgainAloneOrAbortsIt) {
   EXPECT_TRUE(contains(seen()[5].body, "<PartNumber>2</PartNumber><ETag>&quot;e3&quot;"));
 }
 
-// An upload whose end was lost is not aborted: the object may be there.
-TEST_F(S3ScriptedUpload, AnErrorAfterTheStatusCounts) {
+// If the answer to the last request was lost, there is no abort: the object may exist.
+TEST_F(S3ScriptedUpload, ErrorInASuccessfulAnswerIsAnError) {
   EXPECT_FAILS(upload(piece_ok, error_reply(200, "InvalidPart")), kIo, "InvalidPart");
   EXPECT_EQ(methods(), "POST PUT PUT PUT POST DELETE ");
   for (const Reply& lost : {error_reply(200, "InternalError"), reply(200, "<CompleteMult")}) {
@@ -507,7 +507,7 @@ TEST_F(S3ScriptedUpload, AnErrorAfterTheStatusCounts) {
   }
 }
 
-TEST_F(S3ScriptedUpload, EarlyRefusalOfTheServerIsRead) {
+TEST_F(S3ScriptedUpload, ReadsAnEarlyRefusal) {
   Store& store = open([](const SeenRequest&, size_t) { return error_reply(403, "AccessDenied"); });
   const std::string bytes(size_t(8 * kMiB), 'x');
   EXPECT_FAILS(store.put("a", MemoryBody(bytes)), kIo, "AccessDenied");
@@ -525,7 +525,7 @@ std::string list_page(const std::vector<std::string>& keys, const std::string& n
   return xml + "</ListBucketResult>";
 }
 
-TEST_F(S3Scripted, ListsPassOverWhatIsNotOurs) {
+TEST_F(S3Scripted, ListsSkipForeignNames) {
   Store& store = open([](const SeenRequest& request, size_t number) {
     EXPECT_TRUE(contains(request.target, "prefix=pre%2Ffix%2Fv"));
     EXPECT_EQ(request.target.find("continuation-token=t%2B1") != std::string::npos, number == 1);
@@ -540,7 +540,7 @@ TEST_F(S3Scripted, ListsPassOverWhatIsNotOurs) {
   EXPECT_EQ(page[0].name + " " + page[1].name + " " + page[2].name, "v/1 v/3 v/5");
 }
 
-TEST_F(S3Scripted, InconsistentLists) {
+TEST_F(S3Scripted, RejectsInconsistentLists) {
   std::vector<std::string> keys;
   std::string next;
   Store& store =
@@ -561,7 +561,7 @@ TEST_F(S3Scripted, InconsistentLists) {
 
 // --- opening
 
-TEST_F(S3Scripted, BadOptionsAreRefusedAtOnce) {
+TEST_F(S3Scripted, RejectsInvalidOptions) {
   struct Case {
     const char* phrase;
     void (*spoil)(StoreOptions& options);
@@ -587,9 +587,9 @@ TEST_F(S3Scripted, BadOptionsAreRefusedAtOnce) {
   }
 }
 
-// Long transfers outlive short-lived keys: the provider is asked again, and the request goes once
-// more.
-TEST_F(S3Scripted, ExpiredKeysAreRenewedAndTheRequestRepeated) {
+// Long transfers outlive short-lived keys: the provider is asked again, and the request is repeated
+// once.
+TEST_F(S3Scripted, RenewsExpiredKeysAndRepeatsTheRequest) {
   TempFolder folder;
   const auto write = [&](const std::string& name) {
     folder.put("keys", R"({"AccessKeyId": ")" + name + R"(", "SecretAccessKey": "S"})");
@@ -611,7 +611,7 @@ TEST_F(S3Scripted, ExpiredKeysAreRenewedAndTheRequestRepeated) {
   EXPECT_TRUE(store.put("a", MemoryBody("hello")).ok());
   ASSERT_EQ(seen().size(), 2u);
   EXPECT_EQ(seen()[1].body, "hello");
-  // Without others what the server said is what comes back.
+  // Without new keys the server's answer is returned.
   write("OLD");
   Store& again = open([&](const SeenRequest&, size_t) { return error_reply(400, "ExpiredToken"); });
   EXPECT_FAILS(again.put("a", MemoryBody("x")), kIo, "ExpiredToken");

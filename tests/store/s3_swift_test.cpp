@@ -1,4 +1,4 @@
-// The S3 store against a real server that has no conditional PUT: OpenStack Swift.
+// The S3 store against a real server without conditional PUT: OpenStack Swift.
 
 #include "conformance.h"
 #include "s3_gateway.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kNoSwift[] = "skipped: no OpenStack Swift";
 
-// Null where there is none.
+// Returns null if there is no server.
 std::shared_ptr<Store> open_swift() {
   static const bool found = load_server("DELTAWIRE_SWIFT_DIR");
   if (!found) return nullptr;
