@@ -1,6 +1,6 @@
-// Three questions to every codec. Can a payload of any bytes do more than give Corruption or a
-// wrong array? Do any two arrays survive the trip, with the same payload on every kernel target?
-// Does a part of an array become what it is in the whole?
+// Three properties of every codec. A payload of arbitrary bytes gives Corruption or a wrong array,
+// and nothing worse. Any two arrays round-trip, with the same payload on every kernel target. A
+// part of an array is patched as it is in the whole.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -26,7 +26,7 @@ void require(bool condition, const Codec& codec, std::string_view what) {
   std::abort();
 }
 
-// Takes numbers off the front of the input; zeros when it is used up.
+// Reads numbers from the front of the input; zeros after its end.
 class Input {
  public:
   explicit Input(Bytes bytes) : bytes_(bytes) {}
@@ -57,13 +57,13 @@ Layout choose_layout(uint8_t choice) {
   return kLayouts[choice % 8];
 }
 
-// Mostly small, so that runs are quick; now and then more than one segment.
+// Mostly small, so that runs are quick; sometimes more than one segment.
 size_t choose_size(uint8_t choice, uint16_t word) {
   constexpr uint16_t kLimits[] = {8, 70, 70, 300, 300, 300, 2000, 40000};
   return word % kLimits[choice % 8];
 }
 
-// Few input bytes fill a large array: they repeat.
+// Repeats a few input bytes to fill a large array.
 Blob fill(Bytes seed, size_t size) {
   Blob bytes(size);
   if (seed.empty()) return bytes;
@@ -79,8 +79,8 @@ Blob patched(const Codec& codec, Layout layout, const Blob& old_bytes, const Cha
   return data;
 }
 
-// The middle of the array, held alone, becomes what it is in `new_bytes`. A damaged payload may
-// leave it out of sight: `sound` says whether all of it could be applied.
+// The middle of the array, held alone, must become that of `new_bytes`. Damage elsewhere in the
+// payload may go unnoticed: `sound` says whether all of it could be applied.
 void try_region(const Codec& codec, Layout layout, Bytes payload, const Blob& old_bytes,
                 const Blob& new_bytes, bool sound) {
   const size_t n = old_bytes.size() / layout.width;
@@ -151,7 +151,7 @@ void round_trip(const Codec& codec, Layout layout, const Blob& old_bytes, const 
   try_region(codec, layout, encoded.payload, old_bytes, new_bytes, true);
 }
 
-// Each record of the input moves on by a gap and changes one element.
+// Each record of the input skips a gap and changes one element.
 Blob change(Input input, Layout layout, const Blob& old_bytes) {
   Blob bytes = old_bytes;
   const size_t n = bytes.size() / layout.width;

@@ -1,5 +1,5 @@
-// Arbitrary bytes as a delta part and as the index of a folder: a struct or a Status, nothing else.
-// What parses must come out of the serialiser as it went in.
+// Arbitrary bytes as a delta part and as the index of a folder give a struct or a Status. Whatever
+// parses must be serialised to the same bytes.
 #include <cstdlib>
 #include <vector>
 
@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const auto index = parse_delta_index(text); index.ok()) {
     if (!parse_delta_index(serialise_delta_index(*index)).ok()) std::abort();
   }
-  // The checksum keeps random bytes out, so records are tried by themselves too.
+  // The checksum rejects random bytes, so records are also tried by themselves.
   if (const auto entry = parse_entry("w", text); entry.ok()) {
     const std::string again = format_entry(*entry);
     const auto back = parse_entry("w", again);

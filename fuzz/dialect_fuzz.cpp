@@ -1,9 +1,9 @@
-// Other projects' files made of arbitrary bytes: opened and applied, they give tensors or a Status.
+// Arbitrary bytes as other projects' files: opening and applying them gives tensors or a Status.
 //
 //   input = dialect: one byte | length of the first file: u16le | the first file | the second file
 //
-// The top bit of the first byte asks for slime's frames instead: what is left is one as it stands,
-// and, cut in half, two arrays whose difference must come back.
+// The top bit of the first byte selects slime's frames instead: the rest is tried as a frame, and
+// its halves as two arrays whose difference must round-trip.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -30,7 +30,7 @@ constexpr Files kFiles[] = {
     {"trl", "deltas/step_000002.safetensors", "anchors/step_000001.safetensors"},
 };
 
-// Tensors of a checkpoint that are patched: small, and over a block of zstd's.
+// Tensors of a checkpoint that are patched: small ones, and one larger than a zstd block.
 constexpr uint64_t kSizes[] = {4, 60, 600, 150'000};
 constexpr uint64_t kLargest = uint64_t{1} << 20;
 
@@ -79,7 +79,8 @@ void try_frames(Bytes bytes) {
     (void)patch_xor_frame(bytes, data, &zstd, nullptr);
     (void)patch_overwrite_frame(bytes, data, &zstd, nullptr);
   }
-  // One in eight is repeated, so that blocks and chunks are reached: a thousand times as slow.
+  // One input in eight is repeated to reach several blocks and chunks, which is a thousand times
+  // slower.
   const size_t half = bytes.size() / 2;
   const bool repeated = half >= 64 && bytes[0] % 8 == 0;
   std::vector<uint8_t> before, after;

@@ -1,11 +1,11 @@
-// Both ends of a chain over HTTP against strangers, without sockets.
+// Server and client of a chain over HTTP against hostile peers, without sockets.
 //
 //   input = which: one byte | a request for a server over a memory store, its lines separated by
 //           '\n': method, path, Authorization, Range, If-Match, If-None-Match, parameters, body
 //         | or an answer to a client: of a listing, of news, or of a range of an object
 //
-// A server answers with a status and never shows more than an object has, nor changes anything but
-// heartbeats; a client returns a Status or what was asked for.
+// A server answers with a status, never sends more than the object has, and changes only
+// heartbeats; a client returns a Status or the requested bytes.
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -107,7 +107,7 @@ void try_ranges(std::string_view text, bool by_name) {
   const Status status =
       download_in_pieces(source, &slots, 4, {out.size(), 8}, by_name ? 20 : kAnySize, 1,
                          PieceRetries::at_most(0), &sink);
-  // Of the two halves each needs a range of its own.
+  // The two halves need two different ranges.
   expect(!status.ok());
 }
 

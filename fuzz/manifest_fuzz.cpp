@@ -1,5 +1,5 @@
-// Arbitrary bytes as every record of a chain and as names of objects: a struct or a Status, nothing
-// else. What parses must come out of its serialiser byte for byte: records are canonical.
+// Arbitrary bytes as every record of a chain and as names of objects give a struct or a Status.
+// Whatever parses must be serialised to the same bytes: records are canonical.
 #include <cstdlib>
 #include <string>
 
@@ -18,7 +18,7 @@ void expect(bool good) {
   if (!good) std::abort();
 }
 
-// A record with a checksum that fits, so that what is behind the checksum is reached too.
+// Adds a valid checksum, so that the code behind the check is reached.
 std::string with_checksum(std::string_view text) {
   const size_t at = text.find("\"check\":\"");
   if (at == std::string_view::npos || text.size() < at + 43) return std::string(text);
@@ -31,7 +31,7 @@ std::string with_checksum(std::string_view text) {
 
 void try_records(const std::string& text) {
   if (const auto manifest = parse_manifest(text, {}); manifest.ok()) {
-    // Members that this build does not know are left out, and signatures.
+    // Unknown members and signatures are omitted.
     const auto again = serialise_manifest(*manifest, {});
     expect(again.ok());
     const auto back = parse_manifest(*again, {});

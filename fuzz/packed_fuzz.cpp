@@ -1,5 +1,5 @@
-// Any bytes as a packed file: unpacked at once and as a stream they give the same plain file, or
-// both fail; nothing crashes.
+// Arbitrary bytes as a packed file: unpacking at once and as a stream gives the same plain file, or
+// both fail without a crash.
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What a hostile S3 server may answer: no XML makes a reader crash, hang or over-allocate.
+// Answers of a hostile S3 server: no XML makes a reader crash, hang or allocate too much.
 #include <cstdint>
 #include <cstdlib>
 

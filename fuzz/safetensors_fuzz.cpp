@@ -1,4 +1,4 @@
-// Any bytes: parsing must not crash, and what it accepts must survive being written and read again.
+// Arbitrary bytes: parsing must not crash, and accepted files must round-trip.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check_file({data, size});
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   check_index(text);
-  // The length field would stop most mutations of the header; here it always fits.
+  // A wrong length field would reject most mutations of the header; here it is always right.
   for (const uint64_t data_bytes : {uint64_t{0}, uint64_t{8}}) {
     const auto header = parse_safetensors_header(text, data_bytes);
     require(header.ok() || header.status().code() == Code::kCorruption ||

@@ -1,5 +1,5 @@
 // sum128, differentially: every kernel target gives the terms of the scalar reference for any words
-// at any position, and any cuts of an array, added in any order, give the digest of the whole.
+// at any position, and the pieces of an array, added in any order, give the digest of the whole.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -26,7 +26,7 @@ void require(bool condition, const Kernels& target, const char* what) {
   std::abort();
 }
 
-// Takes numbers off the front of the input; zeros when it is used up.
+// Reads numbers from the front of the input; zeros after its end.
 class Input {
  public:
   explicit Input(Bytes bytes) : bytes_(bytes) {}
@@ -47,8 +47,8 @@ class Input {
   Bytes bytes_;
 };
 
-// Few input bytes fill a large array: they repeat. `shift` unaligns it, and its end is the end of
-// its memory, so that reading past it is seen.
+// Repeats a few input bytes to fill a large array. `shift` unaligns it, and it ends where its
+// memory ends, so that a read past the end is detected.
 Blob fill(Bytes seed, size_t size, size_t shift) {
   Blob bytes(size + shift);
   for (size_t at = 0; !seed.empty() && at < bytes.size(); at += seed.size()) {
@@ -57,7 +57,7 @@ Blob fill(Bytes seed, size_t size, size_t shift) {
   return bytes;
 }
 
-// The definition, word by word, with nothing of any kernel in it.
+// The definition, word by word, without any kernel code.
 Lanes by_definition(Bytes words, uint64_t position, Lanes lanes) {
   for (size_t i = 0; i * 8 < words.size(); ++i) {
     uint64_t word = 0;
@@ -69,7 +69,7 @@ Lanes by_definition(Bytes words, uint64_t position, Lanes lanes) {
   return lanes;
 }
 
-// Every target, at once and cut in two, beginning with sums that are not zero.
+// Every target, in one pass and in two pieces, starting with sums that are not zero.
 void check_kernels(Bytes words, uint64_t position, size_t cut, Lanes before) {
   const size_t count = words.size() / 8;
   const Lanes expected = by_definition(words.first(count * 8), position, before);
@@ -102,8 +102,8 @@ std::vector<Piece> cut_up(Input* input, size_t size) {
   return pieces;
 }
 
-// The array through everything that adds: hashers that are fed places, sums that are joined, sums
-// that travel as text. On every target the same digest.
+// The array through everything that adds: hashers that are given positions, sums that are joined,
+// sums sent as text. Every target gives the same digest.
 void check_cuts(Bytes bytes, const std::vector<Piece>& pieces, bool travel) {
   Digest expected;
   for (const Kernels* const target : available_kernels()) {
@@ -141,7 +141,7 @@ void fuzz(Bytes bytes) {
   constexpr size_t kLimits[] = {9, 70, 600, 600, 1100, 1100, 5000, 20000};
   const size_t size = size_t(input.number(2)) % kLimits[mode % 8];
   const size_t shift = size_t(mode / 8 % 8);
-  // Small ones, those around segments, and any word of a tensor of up to 2^64 bytes.
+  // Small positions, those around segments, and any word of a tensor of up to 2^64 bytes.
   const uint64_t position = input.number((mode & 64) != 0 ? 8 : 2) % (uint64_t{1} << 61);
   const Lanes before = {input.number(8), input.number(1)};
   const std::vector<Piece> pieces = cut_up(&input, size);

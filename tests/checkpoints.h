@@ -1,4 +1,4 @@
-// Small checkpoints for tests: made in memory, written where wanted.
+// Small checkpoints for tests: made in memory, written on request.
 #pragma once
 
 #include "base/bytes.h"
@@ -17,7 +17,7 @@ struct TestTensor {
   bool operator==(const TestTensor&) const = default;
 };
 
-// Weight-like bits for floats, anything for the rest.
+// Weight-like bits for floats, arbitrary ones for other types.
 inline TestTensor make_tensor(std::string name, DType dtype, Shape shape, uint64_t seed) {
   std::mt19937_64 random(seed);
   TestTensor tensor{std::move(name), dtype, shape,
@@ -32,7 +32,7 @@ inline TestTensor make_tensor(std::string name, DType dtype, Shape shape, uint64
   return tensor;
 }
 
-// Changes about `density` of the elements by a step or, now and then, a jump.
+// Changes about `density` of the elements by a step or, sometimes, a jump.
 inline void change(TestTensor* tensor, double density, uint64_t seed) {
   std::mt19937_64 random(seed);
   const size_t width = std::max<size_t>(1, dtype_bits(tensor->dtype) / 8);
@@ -59,7 +59,7 @@ inline void write_checkpoint(const fs::path& path, const std::vector<TestTensor>
   ASSERT_TRUE(writer.commit().ok());
 }
 
-// Spread over files a-00001.safetensors, ... with an index and a config beside them.
+// Writes files a-00001.safetensors, ... with an index and a config beside them.
 inline void write_sharded(const fs::path& folder, const std::vector<TestTensor>& tensors,
                           size_t num_files) {
   fs::create_directories(folder);

@@ -1,5 +1,5 @@
-// What all tests share: the standard headers that most of them need, literal files, a folder that
-// goes away, checks of statuses.
+// Shared by all tests: common standard headers, literal files, a temporary folder, checks of
+// statuses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,8 +29,8 @@
 
 namespace deltawire {
 
-// Ends the test with the status where it is not Ok; else what the Result holds.
-// (std::source_location is more than clang 14 has.)
+// Ends the test with the status if it is not Ok; else returns the value of the Result.
+// (clang 14 has no std::source_location.)
 inline void must(const Status& status, const char* file = __builtin_FILE(),
                  int line = __builtin_LINE()) {
   if (status.ok()) return;
@@ -97,7 +97,7 @@ inline std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Writes over bytes of a file in their place; a negative offset counts from the end.
+// Overwrites bytes of a file in place; a negative offset counts from the end.
 inline void overwrite(const fs::path& path, int64_t offset, std::string_view text) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(offset, offset < 0 ? std::ios::end : std::ios::beg);
@@ -108,8 +108,8 @@ inline void flip_bit(const fs::path& path, uint64_t offset) {
   overwrite(path, int64_t(offset), std::string(1, char(read_file(path)[offset] ^ 1)));
 }
 
-// Leaves a test out of a pass that names its label in DELTAWIRE_LEAVE_OUT (CMakePresets.json):
-// "slow" and "long" take minutes and seconds under a sanitizer, "races" are meant.
+// Skips a test if DELTAWIRE_LEAVE_OUT names its label (CMakePresets.json): under a sanitizer "slow"
+// tests take minutes and "long" ones seconds; "races" have intended data races.
 inline bool left_out(std::string_view label) {
   const char* const labels = getenv("DELTAWIRE_LEAVE_OUT");
   return labels != nullptr && std::string_view(labels).find(label) != std::string_view::npos;
@@ -117,14 +117,14 @@ inline bool left_out(std::string_view label) {
 #define DW_LABEL(label) \
   if (::deltawire::testing::left_out(#label)) GTEST_SKIP() << "left out of this pass: " #label
 
-// Runs body(0) ... body(n - 1) at once.
+// Runs body(0) ... body(n - 1) concurrently.
 inline void in_threads(unsigned n, const std::function<void(unsigned)>& body) {
   std::vector<std::thread> threads;
   for (unsigned i = 0; i < n; ++i) threads.emplace_back(body, i);
   for (std::thread& thread : threads) thread.join();
 }
 
-// Ok when `status` has this code and its message contains every one of the phrases.
+// Ok if `status` has this code and its message contains all phrases.
 template <class... Phrases>
 ::testing::AssertionResult is_failure(const Status& status, Code code, const Phrases&... phrases) {
   bool all = status.code() == code;

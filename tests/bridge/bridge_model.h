@@ -26,7 +26,7 @@ inline Model next_model(Model model, uint64_t step) {
   return model;
 }
 
-// A folder for everything that a test needs.
+// A folder for all files of a test.
 class BridgeFolder {
  public:
   BridgeFolder() {
@@ -42,7 +42,7 @@ class BridgeFolder {
     return open_store(path(name).string(), StoreOptions()).value();
   }
 
-  // What changed from `before` to `after`, as the dialect writes it.
+  // Writes the change from `before` to `after` in the dialect.
   Status write(const Dialect& dialect, uint64_t version, const Model& before, const Model& after,
                const ForeignOptions& options = {}, bool full = false,
                const std::string& source = "source") const {
@@ -82,7 +82,7 @@ class BridgeTest : public ::testing::Test {
   const BridgeFolder folder;
 };
 
-// Imports until there is no more; how many versions, the base among them.
+// Imports all versions; returns their number, including the base.
 inline Result<size_t> import_all(const BridgeFolder& folder, const ImportOptions& options,
                                  const std::string& source = "source",
                                  const std::string& chain = "chain") {
@@ -111,7 +111,7 @@ inline std::optional<uint64_t> head_of(const BridgeFolder& folder,
   return opened.ok() ? opened->head().value() : std::nullopt;
 }
 
-// What a replica of the chain holds at a version.
+// Compares a replica of the chain at a version with the model.
 inline void expect_version(const BridgeFolder& folder, uint64_t version, const Model& expected,
                            const std::string& chain = "chain") {
   const TempFolder local;

@@ -1,4 +1,4 @@
-// A strict reader of the Prometheus text format: every line must be one that the format knows.
+// A strict reader of the Prometheus text format: every line must be valid.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ struct Exposition {
 
 namespace exposition_detail {
 
-// "a_bucket" belongs to the family "a" when that is a histogram.
+// "a_bucket" belongs to the family "a" if that is a histogram.
 inline std::string family_of(const Exposition& out, const std::string& name) {
   for (const std::string suffix : {"_bucket", "_sum", "_count"}) {
     if (!name.ends_with(suffix)) continue;

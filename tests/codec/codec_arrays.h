@@ -1,4 +1,4 @@
-// Arrays to feed codecs with: odd addresses, walls around them, every kind of value.
+// Input arrays for codecs: odd addresses, guard bytes around them, every kind of value.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ inline Layout layout_of(unsigned width) {
   }
 }
 
-// Bytes at an odd address between two walls that nobody may touch.
+// Bytes at an odd address between two walls of guard bytes.
 class WalledBuffer {
  public:
   explicit WalledBuffer(size_t size = 0) : size_(size), bytes_(size + kFront + kBack, kWall) {}
@@ -79,8 +79,8 @@ inline void set_element(MutableBytes bytes, unsigned width, size_t i, uint64_t v
   std::memcpy(bytes.data() + i * width, &value, width);
 }
 
-// What a change may turn an element into: mostly one step up or down, but also a flip of the sign
-// (+0 to -0), infinities and NaNs with payloads, all ones, zero, anything.
+// A changed element: mostly one step up or down, but also a flipped sign (+0 to -0), infinities and
+// NaNs with payloads, all ones, zero, or arbitrary bits.
 inline uint64_t changed_value(uint64_t value, unsigned width, Random& random) {
   const uint64_t mask = ~uint64_t{0} >> (64 - 8 * width);
   const uint64_t sign = mask ^ (mask >> 1);
@@ -116,7 +116,7 @@ inline uint64_t changed_value(uint64_t value, unsigned width, Random& random) {
   return changed == value ? (value ^ 1) & mask : changed;
 }
 
-// Old elements are like small weights with a few special ones in between.
+// Old elements are like small weights with a few special values in between.
 inline ArrayPair make_arrays(unsigned width, size_t n, double density, uint64_t seed) {
   Random random(seed);
   ArrayPair pair{WalledBuffer(n * width), WalledBuffer(n * width), 0};
@@ -125,7 +125,8 @@ inline ArrayPair make_arrays(unsigned width, size_t n, double density, uint64_t 
   const auto threshold = uint32_t(density * 4294967295.0);
   for (size_t i = 0; i < n; ++i) {
     const uint64_t draw = random();
-    // Two draws are summed so that the top bits of elements are unevenly spread, as exponents are.
+    // Two draws are summed so that the top bits of elements are unevenly distributed, like
+    // exponents.
     uint64_t value = ((draw & (mask >> 2)) + ((draw >> 7) & (mask >> 3))) & mask;
     if (draw % 64 == 0) value = specials[(draw >> 8) % 4];
     set_element(pair.old_bytes.span(), width, i, value);
@@ -137,7 +138,7 @@ inline ArrayPair make_arrays(unsigned width, size_t n, double density, uint64_t 
   return pair;
 }
 
-// Equality that names the first difference instead of printing two arrays.
+// Equality that reports the first difference instead of printing two arrays.
 inline ::testing::AssertionResult same_bytes(Bytes expected, Bytes actual) {
   if (expected.size() != actual.size()) {
     return ::testing::AssertionFailure()

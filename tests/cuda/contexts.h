@@ -1,4 +1,4 @@
-// What tests of device/cuda.h share.
+// Shared by tests of device/cuda.h.
 #pragma once
 
 #include "cuda/device_arrays.h"
@@ -19,7 +19,7 @@ inline Context make_context(uint64_t scratch_bytes = 256 * kMiB,
   return std::move(*context);
 }
 
-// What is decoded before it may be written stays on the device: none of it, some, all.
+// How much of the changes decoded by a check stays on the device: none, some, all.
 inline const std::optional<uint64_t> kKept[] = {0, 5 * kMiB, std::nullopt};
 
 // A float for each width.
@@ -30,7 +30,7 @@ inline DType dtype_of(unsigned width) {
                       : DType::kF64;
 }
 
-// A pair on both sides, as the public header wants it.
+// A pair on host and device, in the types of the public header.
 struct BothSides {
   HostPair host;
   DType dtype = DType::kBF16;
@@ -71,14 +71,14 @@ inline Encoded cpu_encode(std::string_view codec, DType dtype, const HostPair& p
   return good(find_codec(codec)->encode(layout, pair.old_bytes, pair.new_bytes, nullptr));
 }
 
-// Wider floats of every kind, and the bf16 that they are to become.
+// Wider floats of every kind, and the bf16 values they round to.
 struct WideFloats {
   DType dtype;
   std::vector<uint8_t> wide, rounded;
 };
 
 inline WideFloats make_wide(uint64_t seed, DType dtype, size_t n) {
-  // Zeros, subnormals, infinities, NaNs, ties to either side, what rounds to infinity.
+  // Zeros, subnormals, infinities, NaNs, ties to either side, values that round to infinity.
   constexpr uint32_t kF32[] = {0,          0x80000000, 1,          0x807fffff, 0x00008000,
                                0x00018000, 0x7f800000, 0xff800000, 0x7f800001, 0xffc12345,
                                0x3f808000, 0x3f818000, 0x3f808001, 0x7f7fffff, 0x7f7f8000};

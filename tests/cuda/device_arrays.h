@@ -1,4 +1,4 @@
-// Pairs of arrays on a GPU and on the host, to compare both sides with.
+// Pairs of arrays on a GPU and on the host, to compare both.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ inline double normal(Random& random) {
          std::cos(6.283185307179586 * unit(random));
 }
 
-// What arrays hold: weights as they are, or any bits at all.
+// The contents of arrays: realistic weights, or arbitrary bits.
 enum class Content { kWeights, kNoise };
 
 inline uint64_t make_value(Random& random, unsigned width, Content content) {
@@ -65,7 +65,7 @@ struct HostPair {
   }
 };
 
-// Each element changes with the given chance; a small step mostly, anything at times.
+// Each element changes with the given probability, mostly by a small step, sometimes arbitrarily.
 inline HostPair make_pair(uint64_t seed, unsigned width, size_t n, double density,
                           Content content = Content::kWeights) {
   Random random(seed);
@@ -89,9 +89,9 @@ inline HostPair make_pair(uint64_t seed, unsigned width, size_t n, double densit
   return pair;
 }
 
-// As training changes weights: those with a small exponent more often and by any step, at times to
-// the other sign, the others by +1 or -1. So some classes of `tight` have tokens, others only
-// signs.
+// Changes like those of training: weights with a small exponent change more often and by any step,
+// sometimes with the sign, the others by +1 or -1. So some classes of `tight` have tokens, others
+// only signs.
 inline HostPair make_trained_pair(uint64_t seed, unsigned width, size_t n, double density) {
   Random random(seed);
   HostPair pair = make_pair(seed, width, n, 0);
@@ -113,7 +113,7 @@ inline HostPair make_trained_pair(uint64_t seed, unsigned width, size_t n, doubl
   return pair;
 }
 
-// Bytes on the device, `skew` bytes off from where they would be aligned.
+// Bytes on the device, `skew` bytes past an aligned address.
 class OnDevice {
  public:
   OnDevice() = default;
@@ -136,7 +136,7 @@ class OnDevice {
   size_t skew_ = 0, size_ = 0;
 };
 
-// Several pairs, both sides of each on the device.
+// Several pairs, with both arrays of each on the device.
 struct DeviceBatch {
   std::vector<HostPair> host;
   std::vector<OnDevice> old_arrays, new_arrays;
@@ -151,7 +151,7 @@ struct DeviceBatch {
   }
 };
 
-// What the CPU makes of the same arrays.
+// The CPU's payload for the same arrays.
 inline Encoded encode_on_cpu(CodecId codec, const HostPair& pair) {
   return good(find_codec(codec)->encode(pair.layout(), pair.old_bytes, pair.new_bytes, nullptr));
 }

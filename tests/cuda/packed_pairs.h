@@ -1,4 +1,4 @@
-// Arrays of packed four-bit codes, a few of which move by one: what `adaptive` is for.
+// Arrays of packed four-bit codes, a few of which move by one: the use case of `adaptive`.
 #pragma once
 
 #include "cuda/contexts.h"

@@ -1,4 +1,4 @@
-// Small models that foreign versions are written from and applied to.
+// Small models for writing and applying foreign versions.
 #pragma once
 
 #include "checkpoints.h"
@@ -11,7 +11,7 @@ inline TensorSpec spec_of(const TestTensor& tensor) {
   return {tensor.name, tensor.dtype, tensor.shape};
 }
 
-// Writes a version that takes `before` to `after`; both have the same tensors in one order.
+// Writes a version from `before` to `after`; both have the same tensors in the same order.
 inline Status write_foreign(const Dialect& dialect, const std::shared_ptr<Store>& store,
                             uint64_t version, const std::vector<TestTensor>& before,
                             const std::vector<TestTensor>& after,
@@ -27,12 +27,12 @@ inline Status write_foreign(const Dialect& dialect, const std::shared_ptr<Store>
   return writer->finish();
 }
 
-// A model by names, with bytes that follow a rule.
+// A model of named tensors with bytes that follow a rule.
 struct ForeignModel {
   std::map<std::string, TestTensor> tensors;
   bool operator==(const ForeignModel&) const = default;
 
-  // Bytes by a rule: any that are neither NaN nor equal all over.
+  // Bytes by a rule that gives no NaNs and no constant arrays.
   void add(const std::string& name, DType dtype, Shape shape, uint32_t seed = 1) {
     TestTensor tensor{name, dtype, shape, std::vector<uint8_t>(*tensor_size_bytes(dtype, shape))};
     for (uint8_t& byte : tensor.bytes) {
@@ -61,7 +61,7 @@ inline TestTensor* find_held(ForeignModel* model, const std::string& name) {
   return it == model->tensors.end() ? nullptr : &it->second;
 }
 
-// What the version makes of the model; the first failure.
+// Applies the version to the model; returns the first failure.
 template <class Model>
 Status apply_to(const ForeignVersion& version, Model* model) {
   const auto& tensors = version.info().tensors;
@@ -78,7 +78,7 @@ Status read_version(const Dialect& dialect, Store& store, uint64_t number, Model
   return apply_to(*version, model);
 }
 
-// Writes what differs between the models; `full`: all of `after`.
+// Writes the difference between the models; with `full`, all of `after`.
 inline Status write_version(const Dialect& dialect, std::shared_ptr<Store> store, uint64_t number,
                             const ForeignModel& before, const ForeignModel& after,
                             const ForeignOptions& options = {}, bool full = false) {
@@ -102,8 +102,8 @@ inline Status write_version(const Dialect& dialect, std::shared_ptr<Store> store
   return writer->finish();
 }
 
-// One tensor of every dtype, odd sizes of packed ones, empty ones, one over a block and one over a
-// chunk of compressed data.
+// One tensor of every dtype, odd sizes of packed ones, empty ones, one larger than a block and one
+// larger than a chunk of compressed data.
 inline std::vector<TestTensor> one_of_each_dtype() {
   std::vector<TestTensor> tensors;
   for (int i = 0; i <= int(DType::kU64); ++i) {

@@ -47,12 +47,12 @@ enum class FaultKind : uint8_t {
 
 struct Fault {
   FaultKind kind = FaultKind::kFail;
-  // When. All that are given must hold; nothing given: at every call that the fault applies to.
+  // When. All given conditions must hold; without any, at every call that the fault applies to.
   uint64_t n = 0;      // at the n-th such call only; 0: not given
   double p = 1;        // with this probability,
   uint64_t seed = 1;   // drawn from this seed
   uint64_t times = 0;  // so many times at most; 0: no limit
-  // To what.
+  // Which objects.
   std::string name;     // names (of a listing: prefixes) that begin so
   uint32_t operations;  // bit i: StoreOperation(i)
   // How.
@@ -65,22 +65,22 @@ struct Fault {
   }
 };
 
-// The text after --inject: "unavailable:p=0.1:seed=3,slow:ms=50,tear:n=4"; docs/testing.md has the
-// grammar. InvalidArgument names what is wrong.
+// Parses the text after --inject: "unavailable:p=0.1:seed=3,slow:ms=50,tear:n=4"; docs/testing.md
+// has the grammar. InvalidArgument names the mistake.
 Result<std::vector<Fault>> parse_faults(std::string_view spec);
-// The same as StoreOptions::wrap; null when the text is empty. What is wrong with it is reported
-// when the store is opened.
+// The same as StoreOptions::wrap; null if the text is empty. Mistakes are reported when the store
+// is opened.
 std::function<Result<std::shared_ptr<Store>>(std::shared_ptr<Store>)> inject_faults(
     std::string spec);
 
-// Shows no local folder: what is read there would be true.
+// Has no local folder: reads there would bypass the faults.
 class FaultyStore final : public ForwardingStore {
  public:
   FaultyStore(std::shared_ptr<Store> inner, std::vector<Fault> faults,
               StoreClock clock = real_clock());
 
-  // What a power failure does: writes that were acknowledged but lost are no longer seen, late ones
-  // never come. The end of the process does the same.
+  // Simulates a power failure: writes that were acknowledged but lost disappear, late ones never
+  // arrive. The end of the process does the same.
   void crash();
 
   std::string local_folder() const override { return {}; }
@@ -101,7 +101,7 @@ class FaultyStore final : public ForwardingStore {
     std::mt19937_64 random;
     uint64_t calls = 0, fired = 0;  // calls that it applied to
   };
-  // What is to happen to one call.
+  // The faults of one call.
   struct Fate {
     uint64_t call = 0;
     Status failure;
@@ -120,7 +120,7 @@ class FaultyStore final : public ForwardingStore {
     std::string name;
     std::optional<ObjectInfo> before;
   };
-  // Names that are listed otherwise than the inner store has them; none: not at all.
+  // Names that are listed differently than in the inner store; nullopt: not listed.
   using Changes = std::map<std::string, std::optional<ObjectInfo>, std::less<>>;
 
   Fate next_fate(Operation operation, std::string_view name);

@@ -9,7 +9,7 @@
 
 namespace deltawire::cli {
 
-// Owns what a BenchTensor looks at; keep it alive.
+// Owns the memory of a BenchTensor; keep it alive.
 struct TensorInMemory {
   std::vector<uint8_t> before, after, work;
   BenchTensor tensor;

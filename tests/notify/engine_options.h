@@ -1,4 +1,4 @@
-// What tests of engines share: limits that end soon, and scripts of servers that say yes.
+// Shared by tests of engines: short limits, and scripts of servers that accept everything.
 #pragma once
 
 #include "notify/notifier.h"
@@ -29,7 +29,7 @@ Json steps(Steps... each) {
   return list;
 }
 
-// A server that held version 11 and takes version 12.
+// A server that serves version 11 and accepts version 12.
 inline Json sglang_script() {
   return {{"POST /pause_generation", steps(step(200, {{"status", "ok"}}))},
           {"GET /model_info",

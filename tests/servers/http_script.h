@@ -1,5 +1,5 @@
-// Runs tests/servers/http_script as a process of its own and speaks to it: an engine on a real
-// socket that does what a script says.
+// Runs tests/servers/http_script as a separate process and talks to it: an engine on a real socket
+// that follows a script.
 #pragma once
 
 #include <arpa/inet.h>
@@ -54,13 +54,13 @@ class HttpScript {
     return out;
   }
 
-  // Ends the process: from now on connections are refused.
+  // Ends the process: connections are refused from now on.
   void stop() {
     if (pid_ <= 0) return;
     ::kill(pid_, SIGKILL);
     wait_for_end();
   }
-  // Until the script has made it die.
+  // Waits until the script has ended the process.
   void wait_for_end() {
     ::waitpid(pid_, nullptr, 0);
     ::close(to_server_);
@@ -91,7 +91,7 @@ class HttpScript {
     if (port_ == 0) ADD_FAILURE() << "tests/servers/http_script did not start";
   }
 
-  // One request over a connection of its own; the answer's body.
+  // Sends one request over its own connection; returns the answer's body.
   std::string exchange(const std::string& method, const std::string& path,
                        const std::string& body) const {
     const int fd = ::socket(AF_INET, SOCK_STREAM, 0);

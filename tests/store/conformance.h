@@ -1,4 +1,4 @@
-// What every store promises (deltawire/store.h), as tests that any store can be put through:
+// The promises of every store (deltawire/store.h), as tests that any store can run:
 //
 //   INSTANTIATE_TEST_SUITE_P(Mine, StoreConformance, ::testing::Values(StoreCase{make_mine}));
 #pragma once
@@ -22,10 +22,10 @@ struct OpenedStore {
   std::shared_ptr<void> keeps{};  // what must outlive the store: a folder, a server
 };
 
-// Bytes that look random, and differ with the seed.
+// Pseudorandom bytes for a seed.
 std::vector<uint8_t> pattern(size_t size, uint64_t seed = 1);
 
-// Takes an object of a known size; something may happen before each piece.
+// Receives an object of a known size; `before_write` is called before each piece.
 class BytesSink final : public Sink {
  public:
   explicit BytesSink(size_t size) : bytes(size) {}
@@ -35,12 +35,12 @@ class BytesSink final : public Sink {
   std::function<void()> before_write;
 };
 
-// Of processes that put one name each time exactly one wins. `open`: the same store, from anew.
+// Processes race to put the same names: exactly one wins each. `open` opens the same store anew.
 void race_processes(const std::function<std::shared_ptr<Store>()>& open);
 
 struct StoreCase {
   std::function<OpenedStore()> make;
-  // Off for a store that says so in its capabilities: then those tests check that it refuses.
+  // False for a store without this capability: the tests then check that it refuses.
   bool put_if_absent = true;
 };
 
@@ -53,7 +53,7 @@ class StoreConformance : public ::testing::TestWithParam<StoreCase> {
 
   Status put(std::string_view name, std::string_view text);
   Status put_if_absent(std::string_view name, std::string_view text);
-  // What is stored under a name; the failure, in words, when there is nothing.
+  // The text stored under a name, or the error message.
   std::string text_of(std::string_view name);
   std::string names(std::string_view prefix, std::string_view start_after = "",
                     size_t limit = 1000);

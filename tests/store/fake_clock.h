@@ -1,4 +1,4 @@
-// A clock that moves when somebody sleeps: tests of waiting that never wait.
+// A clock that advances when somebody sleeps, so that tests of waiting do not wait.
 #pragma once
 
 #include <memory>

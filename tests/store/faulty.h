@@ -1,4 +1,4 @@
-// Faults as tests write them.
+// Short forms of faults for tests.
 #pragma once
 
 #include <gtest/gtest.h>

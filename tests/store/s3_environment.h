@@ -1,4 +1,4 @@
-// Sets variables of the environment for one test, and puts them back.
+// Sets environment variables for one test, and restores them.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 
 class Environment {
  public:
-  // Begins without any of the variables that tell an S3 client who it is.
+  // Starts without any of the variables that give an S3 client credentials.
   Environment() {
     for (const char* name :
          {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE",

@@ -17,13 +17,13 @@ struct Gateway {
 inline constexpr char kNoGateway[] = "skipped: no Ceph RADOS Gateway (radosgw)";
 inline constexpr char kBucket[] = "deltawire-tests";
 
-// Reads DIR/env of the server whose DIR stands in this variable; false where there is none.
+// Reads DIR/env of the server whose DIR is in this variable; false if there is none.
 bool load_server(const char* folder_variable);
 
-// Null where there is none. Otherwise its keys are in the environment and its bucket is made.
+// Null if there is none. Otherwise its keys are in the environment and its bucket exists.
 const Gateway* gateway();
 
-// In the server's own region; good also where it is there already.
+// In the server's own region; succeeds if the bucket exists.
 void make_bucket(const std::string& bucket, const StoreOptions& options);
 
 StoreOptions gateway_options();

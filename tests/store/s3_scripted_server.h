@@ -1,4 +1,4 @@
-// An HTTP server that answers as a test tells it: for what no real server does on request.
+// An HTTP server with scripted answers, for behaviour that no real server shows on request.
 #pragma once
 
 #include <atomic>
@@ -31,8 +31,8 @@ Reply reply(int status, const std::string& body = "", const std::string& headers
 // <Error><Code>code</Code>...
 Reply error_reply(int status, const std::string& code, const std::string& message = "told so");
 
-// Listens on a port of 127.0.0.1; one thread per connection. The answer is asked for with each
-// request and its number, from 0; calls do not overlap.
+// Listens on a port of 127.0.0.1; one thread per connection. The script is called with each request
+// and its number, from 0; calls do not overlap.
 class ScriptedServer {
  public:
   using Script = std::function<Reply(const SeenRequest& request, size_t number)>;

@@ -1,4 +1,4 @@
-// Bytes put together by hand, for files and payloads that lie.
+// Bytes put together by hand, for hostile files and payloads.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ inline Blob operator+(Blob a, const Blob& b) {
   return a;
 }
 
-// The low `size` bytes of a number, low byte first.
+// The low `size` bytes of a number, little-endian.
 inline Blob le(uint64_t value, size_t size) {
   Blob bytes(size);
   std::memcpy(bytes.data(), &value, size);

@@ -1,4 +1,4 @@
-// Arrays of all widths with lists of changes, and what an exchange is to make of them.
+// Arrays of all widths with lists of changes, and the expected results of an exchange.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct ExchangedArray {
   }
 };
 
-// Each element changes with the given chance, the first and the last always.
+// Each element changes with the given probability, the first and the last one always.
 inline ExchangedArray make_exchanged(uint64_t seed, unsigned width, size_t n, double density) {
   std::mt19937_64 random(seed);
   std::uniform_real_distribution<double> uniform;

@@ -1,5 +1,5 @@
-// A store in memory that lets a test look at every call, count it, hold it up, refuse it, change
-// what is put or listed, or lose an answer.
+// A memory store in which a test can observe, count, delay or refuse every call, change puts and
+// listings, or lose an answer.
 #pragma once
 
 #include "store/forwarding_store.h"
@@ -13,10 +13,10 @@ class HookedStore final : public ForwardingStore {
   explicit HookedStore(std::shared_ptr<Store> inner = std::make_shared<MemoryStore>())
       : ForwardingStore(std::move(inner)) {}
 
-  // What hooks return is the answer unless it is Ok; after a put the object is there.
+  // If a hook fails, the call returns its failure; after `after_put` fails, the object is stored.
   std::function<Status(std::string_view call, std::string_view name)> before;
   std::function<Status(std::string_view name)> before_put, after_put, before_get;
-  // What is put instead of `text`: nobody ever sees the object as it was.
+  // Returns the text that is stored instead of `text`.
   std::function<std::string(std::string_view name, std::string text)> rewrite;
   std::function<void(std::vector<ObjectInfo>*)> after_list;
   std::atomic<uint64_t> requests{0};

@@ -1,4 +1,4 @@
-// A published model, and memory that replicas keep at its versions.
+// A published model, and memory that replicas keep up to date.
 #pragma once
 
 #include <deque>
@@ -9,7 +9,7 @@
 
 namespace deltawire::testing {
 
-// A model in memory for a replica to keep.
+// A model in memory for a replica.
 class Memory {
  public:
   explicit Memory(const Model& like, uint8_t fill = 0) {
@@ -61,7 +61,7 @@ class TensorReplicaTest : public ::testing::Test {
   Result<TensorReplica> open(Memory* memory, const TensorReplicaOptions& how = options()) {
     return TensorReplica::open(store_, memory->tensors, how);
   }
-  // The newest version in memory.
+  // A replica that has pulled the newest version, and its memory.
   struct Pulled {
     Memory memory;
     TensorReplica replica;
@@ -72,7 +72,7 @@ class TensorReplicaTest : public ::testing::Test {
     must(replica.pull());
     return {std::move(memory), std::move(replica)};
   }
-  // Somebody writes to `memory` between prepare() and commit().
+  // Writes to `memory` between prepare() and commit().
   template <class Held>
   void expect_edits_are_never_called_a_version(Held* memory, TensorReplica* replica) {
     ASSERT_TRUE(replica->pull().ok());
@@ -90,7 +90,7 @@ class TensorReplicaTest : public ::testing::Test {
     return Chain::open(store_, {})->version(version)->manifest.parts.back().name;
   }
   std::string last_part() const { return part_of(states_.size() - 1); }
-  // A chain whose every second version is stored whole, too.
+  // A chain in which every second version has an anchor.
   void restart_with_anchors() {
     store_ = std::make_shared<HookedStore>();
     states_.clear();

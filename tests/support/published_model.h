@@ -1,4 +1,4 @@
-// A model that changes step by step, and what a chain holds of it.
+// A model that changes step by step, and comparisons with a chain.
 #pragma once
 
 #include "chain/chain.h"
@@ -40,10 +40,10 @@ struct Model {
   }
 };
 
-// Of publishers whose models change their tensors.
+// For publishers whose models add or remove tensors.
 inline PublishOptions with_schema_change() { return {.schema_change = true}; }
 
-// Whether a version of the chain is this model, bit for bit.
+// Whether a version of the chain equals this model, bit for bit.
 inline ::testing::AssertionResult holds(const std::shared_ptr<Store>& store, uint64_t version,
                                         const Model& model) {
   const auto chain = Chain::open(store, {});

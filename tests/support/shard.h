@@ -1,4 +1,4 @@
-// What one rank of a sharded model holds.
+// The part of a sharded model that one rank holds.
 #pragma once
 
 #include "deltawire/tensor.h"
@@ -6,8 +6,8 @@
 
 namespace deltawire::testing {
 
-// What one rank of a model split over `world` holds: rows of most matrices, columns of one, and
-// whole vectors on some rank.
+// The shard of one rank of `world`: rows of most matrices, columns of one, and whole vectors on
+// some ranks.
 class Shard {
  public:
   Shard(const Model& model, unsigned rank, unsigned world) {

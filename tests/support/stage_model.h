@@ -1,5 +1,5 @@
 // Tensors in several versions, deltas between them, and the memory of a worker that holds boxes of
-// them: what staging deltas is to make of it.
+// them, with the expected results of staging.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ struct VersionedTensor : TensorSpec {
   std::vector<std::vector<uint8_t>> versions;
 };
 
-// Weights as they are in BF16, any bytes in others; each element changes with the given chance.
+// Realistic weights in BF16, arbitrary bytes in other types; each element changes with the given
+// probability.
 inline VersionedTensor make_versions(std::string name, DType dtype, Shape shape, size_t num_deltas,
                                      double density, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -45,7 +46,7 @@ class MadeDeltas {
  public:
   explicit MadeDeltas(size_t count) : deltas_(count) {}
 
-  // An entry for delta `number`, from version `number` to the next. The codec is as named.
+  // Adds an entry to delta `number`, from version `number` to the next, with the named codec.
   void add(size_t number, const VersionedTensor& tensor, const Box& box, const char* codec) {
     DeltaEntry entry;
     entry.tensor = tensor.name;
@@ -78,7 +79,7 @@ class MadeDeltas {
   std::deque<std::vector<uint8_t>> payloads_;
 };
 
-// Cuts one dimension into `parts`, as evenly as it goes.
+// Cuts one dimension into `parts`, as evenly as possible.
 inline std::vector<Box> slices_of(const Shape& shape, size_t dimension, uint64_t parts) {
   std::vector<Box> boxes;
   for (uint64_t i = 0; i < parts; ++i) {
@@ -90,7 +91,7 @@ inline std::vector<Box> slices_of(const Shape& shape, size_t dimension, uint64_t
   return boxes;
 }
 
-// A box in memory of its own: `gap` bytes behind each row, and `skew` bytes before the first.
+// A box in its own memory: `gap` bytes after each row, and `skew` bytes before the first.
 struct BoxMemory {
   Box box;
   size_t gap = 0, skew = 0;
@@ -130,7 +131,7 @@ struct BoxMemory {
   }
 };
 
-// How many elements, as codecs see them, two equally filled memories differ in.
+// The number of elements, as codecs count them, that differ between two memories.
 inline uint64_t count_changed(const TensorSpec& spec, const BoxMemory& memory,
                               const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
   const size_t width = layout_of(spec.dtype).width;
@@ -144,7 +145,7 @@ inline uint64_t count_changed(const TensorSpec& spec, const BoxMemory& memory,
   return count;
 }
 
-// Empty, or where two memories differ first.
+// Empty, or the first difference between two memories.
 inline std::string first_difference(const std::vector<uint8_t>& expected,
                                     const std::vector<uint8_t>& got) {
   if (expected.size() != got.size()) return "sizes differ";

@@ -1,5 +1,5 @@
-// Chains for tests, built without a Publisher: of checkpoints, or of records alone with sizes as a
-// test wants them.
+// Chains for tests, built without a Publisher: from checkpoints, or from records alone with any
+// sizes.
 #pragma once
 
 #include "base/bytes.h"
@@ -27,7 +27,7 @@ using State = std::vector<TestTensor>;  // sorted by name
 // Keeps every version's checkpoint, so that a replica can be compared with it.
 class TestChain {
  public:
-  // In memory; what the chain does goes through hooks, what this class puts does not.
+  // In memory; calls of the chain go through hooks, puts of this class do not.
   explicit TestChain(ChainKeys keys = {})
       : memory(std::make_shared<MemoryStore>()),
         hooks(std::make_shared<HookedStore>(memory)),
@@ -55,7 +55,7 @@ class TestChain {
     write(tensors, num_files);
     commit_checkpoint(false, put_delta(head(), records.size(), codec, part_bytes));
   }
-  // The same from parts that were made elsewhere.
+  // The same with parts that were made elsewhere.
   void publish_parts(const State& tensors, const std::vector<fs::path>& parts,
                      const std::map<std::string, std::vector<BoxDigest>>& boxes) {
     write(tensors, 1);
@@ -82,7 +82,7 @@ class TestChain {
     publish(next, full);
   }
 
-  // The next version as a record alone: no weights behind it.
+  // The next version as a record only, without weights.
   void add(uint64_t bytes, bool full = false) { commit(next(bytes, full || records.empty())); }
   Manifest next(uint64_t bytes, bool full) {
     if (schema_.name.empty()) schema_ = must(put_schema(chain, {{{"w", DType::kU8, {1}}}}));
@@ -102,7 +102,7 @@ class TestChain {
     records.push_back({m, committed.digest});
   }
 
-  // Versions published after an anchor know of it.
+  // Later versions record this anchor.
   void add_anchor(uint64_t version) {
     const std::vector<PartRef> parts = put_files(version);
     must(deltawire::add_hop(chain, nullptr, records[version], parts));
@@ -114,7 +114,7 @@ class TestChain {
     must(deltawire::add_hop(chain, &records[base], records[version],
                             put_delta(base, version, "auto", kDefaultPartBytes)));
   }
-  // A hop as a record alone; from nothing without a base.
+  // A hop as a record only; an anchor if there is no base.
   HopName add_hop(std::optional<uint64_t> base, uint64_t version, uint64_t bytes) {
     hops.push_back(name_of(base, version, bytes));
     put_hop(hops.back(), hop_record(base, version, bytes));
@@ -138,8 +138,8 @@ class TestChain {
     must(store_->put(hop_name(name), MemoryBody(serialise_hop(hop, {}).value())));
   }
 
-  // The manifests above `version` are gone, as in a store that was restored from an older copy.
-  // What is published next grows another history. Returns them, to put_back().
+  // Removes the manifests above `version`, as in a store that was restored from an older copy. The
+  // next publish starts another history. Returns them, for put_back().
   std::vector<std::pair<std::string, std::string>> lose_after(uint64_t version) {
     std::vector<std::pair<std::string, std::string>> lost;
     for (uint64_t v = version + 1; v < records.size(); ++v) {
@@ -166,7 +166,7 @@ class TestChain {
   std::vector<State> states;  // of versions with weights
   std::vector<VersionRecord> records;
   std::vector<HopName> hops;  // those that are records alone
-  // Changes the manifest of the next commit: for stores that lie.
+  // Changes the manifest of the next commit, for hostile stores.
   std::function<void(Manifest*)> tamper;
 
  private:
@@ -195,7 +195,7 @@ class TestChain {
         specs.push_back({tensor.name, tensor.dtype, tensor.shape});
         data.append(tensor.bytes.begin(), tensor.bytes.end());
       }
-      // Not by a SafetensorsWriter, which waits for the disk.
+      // Without SafetensorsWriter, which syncs to disk.
       std::ofstream(folder / "model.safetensors", std::ios::binary)
           << serialise_safetensors_header(specs, {{"format", "pt"}}).value() << data;
       std::ofstream(folder / "config.json") << "{}\n";
@@ -242,7 +242,7 @@ class TestChain {
     return views;
   }
 
-  // Files beside the weights: what the last version has is named again, the rest is put.
+  // Files beside the weights: those of the last version are referenced again, new ones are put.
   std::vector<SideFile> put_sides(uint64_t version) {
     std::vector<SideFile> files;
     for (const auto& item : fs::directory_iterator(checkpoint(version))) {
@@ -309,7 +309,7 @@ class TestChain {
   uint64_t anchor_ = 0, anchor_bytes_ = 0;
 };
 
-// Fetches and applies a plan as a replica would.
+// Fetches and applies a plan like a replica.
 inline Result<State> follow_plan(Store& store, const Plan& plan, State state) {
   for (const Hop& hop : plan.hops) {
     for (const PartRef& part : hop.parts) {
@@ -346,7 +346,7 @@ inline void edit_tensor(const fs::path& file, const std::string& tensor) {
   flip_bit(file, offset + 5);
 }
 
-// Bit for bit the same tensors.
+// Whether both checkpoints have the same tensors, bit for bit.
 inline ::testing::AssertionResult is_identical(const fs::path& a, const fs::path& b) {
   const auto report = verify_checkpoints(a, b, {});
   if (!report.ok()) return ::testing::AssertionFailure() << report.status().to_string();

@@ -1,4 +1,4 @@
-// An all-gather among threads, as ranks of one process: what a process group is elsewhere.
+// An all-gather among threads as ranks of one process, in place of a process group.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ class ThreadGroup {
   Ranks ranks(unsigned rank) {
     return {rank, world_, [this, rank](std::string_view mine) { return gather(rank, mine); }};
   }
-  // A rank that ended, or will not come: whoever waits for it fails.
+  // Marks a rank as ended: ranks that wait for it fail.
   void leave(unsigned rank) {
     const std::lock_guard lock(mutex_);
     left_.insert(rank);
@@ -43,7 +43,7 @@ class ThreadGroup {
       open_.reset();
       changed_.notify_all();
     }
-    // The time is for a bug only: nothing waits for it where all is well.
+    // The timeout is for bugs only: it is never reached otherwise.
     const auto over = [&] { return round->given == world_ || !left_.empty(); };
     const bool ended = changed_.wait_for(lock, std::chrono::minutes(2), over);
     if (round->given == world_) return round->texts;
