@@ -1,4 +1,4 @@
-"""What the tests share."""
+"""Shared by all tests."""
 
 import asyncio
 import inspect
@@ -21,13 +21,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture
 def store() -> str:
-    """A store of its own, in memory."""
+    """A new memory store."""
     return f"memory:test-{next(_numbers)}"
 
 
 @pytest.fixture(autouse=True)
 def no_thread_left() -> Iterator[None]:
-    """Tests leave no thread of Python's behind."""
+    """Tests must not leave Python threads behind."""
     import threading
 
     before = set(threading.enumerate())

@@ -1,4 +1,4 @@
-"""A Ctrl-C that comes while something runs."""
+"""Ctrl-C during a call."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ import pytest
 
 @contextmanager
 def interrupted(seconds: float) -> Iterator[None]:
-    """What runs inside is interrupted after `seconds`, and must end by that."""
+    """Interrupt the body after `seconds`; it must raise KeyboardInterrupt."""
     timer = threading.Timer(seconds, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
     try:

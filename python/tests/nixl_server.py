@@ -1,4 +1,4 @@
-"""A trainer of its own process: serves a store with NIXL, and runs each line that it is told."""
+"""A trainer process that serves a store with NIXL and executes each line of its input."""
 
 import sys
 
@@ -12,13 +12,13 @@ weights = {"w": np.random.default_rng(0).standard_normal((1024, 1024), np.float3
 
 
 def publish() -> int:
-    """A quarter of the weights changes; the other process does the same to its own."""
+    """Change a quarter of the weights; the other process changes its own in the same way."""
     weights["w"][::4] += 1
     return publisher.publish().number
 
 
 def reuse() -> None:
-    """An object that came later lies where those before it were."""
+    """Overwrite the memory of earlier objects with a later one."""
     dw.open_store(store).put("parts/later", bytes(size_bytes))
     arena.where(store_handle(store), "parts/later")
 

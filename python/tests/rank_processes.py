@@ -17,25 +17,25 @@ _context.set_forkserver_preload(["deltawire.torch.broadcast"])
 
 
 class Rank:
-    """What a rank's function is given: who it is, and how to tell the others something before there is a group."""
+    """The argument of a rank's function: its number, and messages to the others before there is a group."""
 
     def __init__(self, rank: int, size: int, pipe: Connection) -> None:
         self.rank, self.size, self._pipe = rank, size, pipe
 
     def told(self, words: Any = None) -> Any:
-        """What rank 0 said; all of them call it."""
+        """Broadcast from rank 0; all ranks call it."""
         if self.rank == 0:
             self._pipe.send(("told", words))
         return self._pipe.recv()
 
     def meet(self) -> None:
-        """Until all of them have come here."""
+        """A barrier of all ranks."""
         self._pipe.send(("came", None))
         self._pipe.recv()
 
 
 def run_ranks(size: int, call: Callable[..., Any], *args: Any) -> list[Any]:
-    """What `call(rank, *args)` gave on each; None for one that died. What any of them raised is raised here."""
+    """The results of `call(rank, *args)`; None for a rank that died. Exceptions are raised here."""
     pipes, processes = [], []
     for rank in range(size):
         ours, theirs = _context.Pipe()
@@ -86,7 +86,7 @@ def _run(rank: int, size: int, pipe: Connection, call: Callable[..., Any], args:
 
 
 def error_of(call: Callable[[], Any]) -> str:
-    """What it raises, in words."""
+    """The message of the exception that it raises."""
     import deltawire as dw
 
     try:
@@ -97,7 +97,7 @@ def error_of(call: Callable[[], Any]) -> str:
 
 
 def torchrun(size: int, worker: str | Path, *arguments: str | Path) -> tuple[int, str]:
-    """The exit status of a script and what it said; it may import what lies beside this file."""
+    """Run a script with torchrun; return its exit status and output. It may import modules beside this file."""
     folder = Path(__file__).parent
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
     done = subprocess.run(

@@ -27,7 +27,7 @@ QUICK: dict[str, Any] = {"options": dw.PublishOptions(limits=dw.Limits(threads=1
 
 
 class Net(nn.Module):
-    """Rows that no number of ranks divides, fewer rows than ranks, and a buffer."""
+    """A number of rows that no number of ranks divides, fewer rows than ranks, and a buffer."""
 
     def __init__(self, inner: int = 13) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Net(nn.Module):
 
 
 def whole(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """All of a state, gathered: what only tests do."""
+    """Gather a whole state, which only tests do."""
     return {
         name: (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone() for name, tensor in state.items()
     }
@@ -55,7 +55,7 @@ def same(store: Path, state: dict[str, torch.Tensor], version: int | None = None
 
 
 def train_and_compare(case: str, model: nn.Module, **options: Any) -> dw.Publisher:
-    """Every version is what one process alone publishes of the gathered model."""
+    """Every version equals one published by a single process from the gathered model."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     alone = (
         dw.Publisher(str(FOLDER / f"{case}-alone"), options=dw.PublishOptions(limits=dw.Limits(threads=1))) if RANK == 0 else None
@@ -129,7 +129,7 @@ def fsdp_and_tensor_parallel() -> None:
 
 
 def follow_and_compare(case: str, server: nn.Module) -> None:
-    """A sharded server follows an unsharded trainer: each rank patches its own shards, all go to a version together."""
+    """A sharded server follows an unsharded trainer: each rank patches its own shards, and all update together."""
     store, trainer = FOLDER / f"{case}-trainer", Net(12)
     publisher = dw.Publisher(str(store), trainer, options=dw.PublishOptions(limits=dw.Limits(threads=1))) if RANK == 0 else None
     optimizer = torch.optim.AdamW(trainer.parameters(), lr=0.01)
@@ -205,7 +205,7 @@ def proof_of_what_ranks_published() -> None:
 
 
 def replica_of_any_placement() -> None:
-    """From shards to other shards: of ranks that publish boxes, to columns where they had rows."""
+    """From shards to other shards: ranks publish boxes of rows, replicas hold columns."""
     store = FOLDER / "replica_of_any_placement"
     publisher = dw.Publisher(str(store), shards_of(0), **QUICK)
     mesh = init_device_mesh("cpu", (WORLD,))
@@ -244,7 +244,7 @@ def any_placement() -> None:
 
 
 def resume() -> None:
-    """Run with two ranks, then with four: the chain is all that they share."""
+    """Run with two ranks, then with four, which share only the chain."""
     store = FOLDER / "resume"
     chain = dw.Chain(str(store)) if store.exists() else None
     first = 0 if chain is None or chain.head is None else chain.head + 1
@@ -271,7 +271,7 @@ LAST = RANK == WORLD - 1  # the one that fails
 
 
 def failure_in_the_store() -> None:
-    """One rank's upload fails: all hear whose, and the next version carries everything."""
+    """One rank's upload fails: all ranks name it, and the next version is complete."""
 
     def fail(name: str) -> None:
         if name.startswith("parts/"):
@@ -307,7 +307,7 @@ def shards_need_all_ranks() -> None:
 
 
 def quantised() -> None:
-    """Shards of whole groups are quantised where they are."""
+    """Shards of whole groups are quantised on their ranks."""
     torch.manual_seed(0)
     model = fully_shard(nn.Sequential(nn.Linear(64, 32, bias=False), nn.Linear(32, 16, bias=False)))
     publisher = dw.Publisher(str(FOLDER / "quantised"), model, quantize="int4-g32-asymmetric", **QUICK)
@@ -318,7 +318,7 @@ def quantised() -> None:
 
 
 def guide() -> None:
-    """The code of docs/trainers.md that is for several ranks."""
+    """The code of docs/trainers.md for several ranks."""
     (FOLDER / "guide").mkdir(exist_ok=True)
     os.chdir(FOLDER / "guide")
     text = (Path(__file__).parents[2] / "docs/trainers.md").read_text()

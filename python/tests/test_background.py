@@ -1,4 +1,4 @@
-"""publish(wait=False): the trainer goes on, and nothing that goes wrong is lost."""
+"""publish(wait=False): the trainer continues, and no failure is lost."""
 
 import gc
 import logging
@@ -34,7 +34,7 @@ def weights() -> dict[str, np.ndarray]:
     return {"w": np.zeros(50_000, np.float32)}
 
 
-def test_the_arrays_may_change_at_once(weights: dict[str, np.ndarray]) -> None:
+def test_arrays_may_change_at_once(weights: dict[str, np.ndarray]) -> None:
     store = GatedStore()
     mine = blank(weights)
     with dw.Publisher(store, weights) as publisher:
@@ -53,7 +53,7 @@ def test_the_arrays_may_change_at_once(weights: dict[str, np.ndarray]) -> None:
         assert publisher.publish().num_changed == 500
 
 
-def test_the_next_call_waits_for_the_one_before(weights: dict[str, np.ndarray]) -> None:
+def test_next_call_waits_for_the_previous_one(weights: dict[str, np.ndarray]) -> None:
     store = GatedStore()
     with dw.Publisher(store, weights) as publisher:
         futures = []
@@ -64,7 +64,7 @@ def test_the_next_call_waits_for_the_one_before(weights: dict[str, np.ndarray]) 
     assert dw.Chain(store).head == 4
 
 
-def test_closing_waits(weights: dict[str, np.ndarray]) -> None:
+def test_close_waits(weights: dict[str, np.ndarray]) -> None:
     store = GatedStore()
     publisher = dw.Publisher(store, weights)
     publisher.publish()
@@ -82,7 +82,7 @@ def refuse(call: str, name: str) -> None:
 
 
 class Failing:
-    """A publisher with a version, and a store that takes no other one until `mend`."""
+    """A publisher with a version, and a store that accepts no more until `mend`."""
 
     def __init__(self, weights: dict[str, np.ndarray]) -> None:
         self.store = DictStore()
@@ -100,9 +100,7 @@ def failing(weights: dict[str, np.ndarray]) -> Failing:
     return Failing(weights)
 
 
-def test_a_failure_surfaces_at_the_next_call_and_nothing_is_missing_after_it(
-    failing: Failing, weights: dict[str, np.ndarray]
-) -> None:
+def test_next_call_raises_the_failure_and_loses_nothing(failing: Failing, weights: dict[str, np.ndarray]) -> None:
     failing.publisher.publish(wait=False)
     with pytest.raises(dw.IoError, match="not today"):
         failing.publisher.publish(wait=False)
@@ -113,14 +111,14 @@ def test_a_failure_surfaces_at_the_next_call_and_nothing_is_missing_after_it(
     assert bits(mine) == bits(weights)
 
 
-def test_a_failure_that_was_asked_for_is_not_raised_again(failing: Failing) -> None:
+def test_failure_returned_by_result_is_not_raised_again(failing: Failing) -> None:
     with pytest.raises(dw.IoError):
         failing.publisher.publish(wait=False).result()
     failing.mend()
     assert failing.publisher.publish().number == 1
 
 
-def test_close_raises_what_nobody_asked_for(failing: Failing) -> None:
+def test_close_raises_unread_failures(failing: Failing) -> None:
     failing.publisher.publish(wait=False)
     with pytest.raises(dw.IoError):
         failing.publisher.close()
@@ -128,7 +126,7 @@ def test_close_raises_what_nobody_asked_for(failing: Failing) -> None:
         failing.publisher.publish()
 
 
-def test_a_failure_of_a_forgotten_publisher_is_logged(failing: Failing, caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_the_failure_of_a_forgotten_publisher(failing: Failing, caplog: pytest.LogCaptureFixture) -> None:
     failing.publisher.publish(wait=False)
     with caplog.at_level(logging.ERROR, "deltawire"):
         del failing.publisher
@@ -138,14 +136,14 @@ def test_a_failure_of_a_forgotten_publisher_is_logged(failing: Failing, caplog: 
     assert "the last version was not published: i/o error" in caplog.text
 
 
-def test_who_has_closed_leaves_no_thread_behind(store: str, weights: dict[str, np.ndarray]) -> None:
+def test_close_leaves_no_thread(store: str, weights: dict[str, np.ndarray]) -> None:
     publisher = dw.Publisher(store, weights)
     publisher.publish(wait=False).add_done_callback(lambda _: time.sleep(0.2))  # in the thread that publishes, at its end
     publisher.close()
     assert "deltawire-publish" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_a_callback_may_close(store: str, weights: dict[str, np.ndarray]) -> None:
+def test_callback_may_close(store: str, weights: dict[str, np.ndarray]) -> None:
     publisher = dw.Publisher(store, weights)
     future = publisher.publish(wait=False)
     closed = threading.Event()
@@ -154,7 +152,7 @@ def test_a_callback_may_close(store: str, weights: dict[str, np.ndarray]) -> Non
     assert future.result().number == 0
 
 
-def test_a_failure_does_not_keep_the_tensors(failing: Failing) -> None:
+def test_failure_does_not_keep_the_tensors(failing: Failing) -> None:
     tensors = {"w": np.zeros(50_000, np.float32)}
     tensors["w"][:10] = 1
     held, future = weakref.ref(tensors["w"]), failing.publisher.publish(tensors, wait=False)

@@ -1,4 +1,4 @@
-"""Import and export of other projects' versions from Python; tests/bridge has what they do."""
+"""Import and export of other projects' versions from Python; tests/bridge tests the details."""
 
 import shutil
 from pathlib import Path
@@ -35,14 +35,14 @@ def held(store: Any, version: int) -> dict[str, Any]:
     return arrays
 
 
-def test_the_dialects_have_names() -> None:
+def test_lists_dialects() -> None:
     names = dw.dialects.names()
     assert {"slime", "trl"} == names.keys()
     assert all(names.values())
 
 
 @pytest.mark.parametrize("dialect", ["slime", "trl"])
-def test_there_and_back_under_the_same_numbers(dialect: str, store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
+def test_round_trip_keeps_numbers(dialect: str, store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
     publish(store, weights, 4)
     exported = dw.dialects.export_dialect(dialect, store, tmp_path / "theirs", work=tmp_path / "e")
     assert [one.version for one in exported] == [1, 2, 3]
@@ -67,7 +67,7 @@ def test_options_reach_the_writer(store: str, tmp_path: Path, weights: dict[str,
     assert repr(full).startswith("ExportReport(version=1, slime full, ")
 
 
-def test_follow_goes_on_with_what_appears(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
+def test_follow_continues_with_new_versions(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
     publish(store, weights, 2)
     with dw.dialects.Exporter("slime", store, tmp_path / "theirs", work=tmp_path / "e", last=3) as exporter:
         seen = []
@@ -85,7 +85,7 @@ def test_follow_goes_on_with_what_appears(store: str, tmp_path: Path, weights: d
         assert not importer.done
 
 
-def test_errors_are_the_packages(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
+def test_errors_are_package_exceptions(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
     publish(store, weights, 1)
     with pytest.raises(dw.InvalidArgument, match="latin"):
         dw.dialects.export_dialect("latin", store, tmp_path / "theirs", work=tmp_path / "e")
@@ -93,7 +93,7 @@ def test_errors_are_the_packages(store: str, tmp_path: Path, weights: dict[str, 
         dw.dialects.import_dialect("slime", tmp_path, tmp_path / "store", bases=1)
 
 
-def test_a_closed_one_says_so(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
+def test_closed_objects_raise(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
     publish(store, weights, 2)
     exporter = dw.dialects.Exporter("slime", store, tmp_path / "theirs", work=tmp_path / "e")
     exporter.close()
@@ -102,8 +102,8 @@ def test_a_closed_one_says_so(store: str, tmp_path: Path, weights: dict[str, Any
         exporter.next()
 
 
-def test_a_hook_of_slime(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
-    """As docs/migration.md has it: called once before the first version, and after each."""
+def test_slime_hook_publishes_each_version(store: str, tmp_path: Path, weights: dict[str, Any]) -> None:
+    """As in docs/migration.md: called once before the first version, and after each."""
     publish(store, weights, 4)
     dw.dialects.export_dialect("slime", store, tmp_path / "theirs", work=tmp_path / "e")
     base, folder = base_of(store, tmp_path / "base"), tmp_path / "updates"

@@ -1,4 +1,4 @@
-"""Looking at a chain."""
+"""Inspecting a chain."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def chain(store: str) -> dw.Chain:
     return dw.Chain(store)
 
 
-def test_manifests(chain: dw.Chain) -> None:
+def test_lists_manifests(chain: dw.Chain) -> None:
     assert chain.versions == list(range(12))
     assert chain.head == 11
     seed, first, last = chain[0], chain[1], chain[-1]
@@ -35,12 +35,12 @@ def test_manifests(chain: dw.Chain) -> None:
         chain[-13]
 
 
-def test_changes_by_tensor(chain: dw.Chain) -> None:
+def test_lists_changes_by_tensor(chain: dw.Chain) -> None:
     assert chain.changes(0) == {}
     assert chain.changes(3) == {"model.layers.0.w": 0.03, "model.layers.1.w": 0.1}
 
 
-def test_it_is_readable(chain: dw.Chain) -> None:
+def test_repr_is_readable(chain: dw.Chain) -> None:
     lines = repr(chain).splitlines()
     assert lines[0].startswith('Chain("memory:')
     assert lines[0].endswith("12 versions)")

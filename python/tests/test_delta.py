@@ -11,7 +11,7 @@ import deltawire as dw
 
 
 def two_states(seed: int = 1) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """All dtypes; in each tensor a few elements differ, in some none and in some all."""
+    """All dtypes; a few elements of each tensor differ, in some tensors none or all."""
     random = np.random.default_rng(seed)
     old = {f"{dtype}.{count}": random_array(random, dtype, (count,)) for dtype in ARRAY_DTYPES for count in (0, 1, 3000)}
     new = {name: array.copy() for name, array in old.items()}
@@ -25,7 +25,7 @@ def two_states(seed: int = 1) -> tuple[dict[str, np.ndarray], dict[str, np.ndarr
 
 
 @pytest.mark.parametrize("codec", ["auto", "tight", "gaps", "raw", "adaptive", "exponents"])
-def test_every_codec_makes_the_new_state(codec: str, tmp_path: Path) -> None:
+def test_every_codec_gives_the_new_state(codec: str, tmp_path: Path) -> None:
     old, new = two_states()
     delta = dw.diff(old, new, codec=codec)
     assert not any(entry.tensor.startswith("I16") for entry in delta)
@@ -54,7 +54,7 @@ def test_entries_say_what_changed() -> None:
     assert repr(delta).splitlines()[0] == f"Delta(1 tensor, 3 of 100 elements changed (3.000 %), {delta.bytes} B)"
 
 
-def test_long_deltas_are_shown_in_short() -> None:
+def test_repr_of_long_deltas_is_short() -> None:
     old = {f"w{i:02}": np.zeros(3) for i in range(14)}
     assert repr(dw.diff(old, old)) == "Delta(nothing changed)"
     lines = repr(dw.diff(old, {name: array + 1 for name, array in old.items()})).splitlines()
@@ -62,7 +62,7 @@ def test_long_deltas_are_shown_in_short() -> None:
     assert lines[-1] == "  ... and 4 more"
 
 
-def test_tensors_that_come_and_go_are_for_checkpoints(tmp_path: Path) -> None:
+def test_added_and_removed_tensors_need_checkpoints(tmp_path: Path) -> None:
     came = dw.diff({"a": np.zeros(3)}, {"a": np.zeros(3), "b": np.ones(3)})
     assert [(entry.tensor, entry.whole) for entry in came] == [("b", True)]
     went = dw.diff({"a": np.zeros(3), "b": np.ones(3)}, {"a": np.zeros(3)})
@@ -74,7 +74,7 @@ def test_tensors_that_come_and_go_are_for_checkpoints(tmp_path: Path) -> None:
         assert caught.value.tensor == "b"
 
 
-def test_the_delta_is_what_the_command_line_would_write(tmp_path: Path, store: str) -> None:
+def test_delta_equals_that_of_the_command_line(tmp_path: Path, store: str) -> None:
     old, new = two_states()
     publisher = dw.Publisher(store)
     for name, state in ("old", old), ("new", new):
@@ -86,7 +86,7 @@ def test_the_delta_is_what_the_command_line_would_write(tmp_path: Path, store: s
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
 
 
-def test_the_safetensors_package_reads_parts_and_writes_checkpoints(tmp_path: Path) -> None:
+def test_interoperates_with_the_safetensors_package(tmp_path: Path) -> None:
     package = pytest.importorskip("safetensors")
     numpy_files = pytest.importorskip("safetensors.numpy")
     random = np.random.default_rng(1)
@@ -111,7 +111,7 @@ def test_the_safetensors_package_reads_parts_and_writes_checkpoints(tmp_path: Pa
         assert made.read_bytes() == after.read_bytes()
 
 
-def test_a_read_only_array_is_not_patched() -> None:
+def test_refuses_to_patch_a_read_only_array() -> None:
     fixed = np.zeros(3)
     fixed.flags.writeable = False
     with pytest.raises(dw.InvalidArgument, match="cannot be written"):

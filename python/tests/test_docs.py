@@ -1,4 +1,4 @@
-"""What is written is true: examples run, and the reference is what the docstrings say."""
+"""Documentation is correct: examples run, and the reference equals the docstrings."""
 
 import doctest
 import importlib
@@ -19,7 +19,7 @@ MODULES = ["deltawire", *(module.name for module in FOUND)]
 
 @pytest.mark.filterwarnings("default::DeprecationWarning")  # of what integrations import, about each other
 @pytest.mark.parametrize("name", [name for name in MODULES if not name.endswith(("__main__", "_core"))])
-def test_examples_hold(name: str) -> None:
+def test_docstring_examples_run(name: str) -> None:
     try:
         module = importlib.import_module(name)
     except ImportError as error:
@@ -28,9 +28,9 @@ def test_examples_hold(name: str) -> None:
     assert failed == 0
 
 
-# Guides, and what they need. Code for several ranks is run by ranks_worker.py.
+# Guides and the packages they need. Code for several ranks is run by ranks_worker.py.
 @pytest.mark.parametrize(("guide", "needed"), [("python", "numpy"), ("trainers", "torch")])
-def test_the_guides_run(guide: str, needed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guides_run(guide: str, needed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip(needed)
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / f"docs/{guide}.md").read_text(), re.M | re.S)
@@ -41,21 +41,21 @@ def test_the_guides_run(guide: str, needed: str, tmp_path: Path, monkeypatch: py
             exec(block, names)
 
 
-def test_the_reference_is_current() -> None:
+def test_reference_is_current() -> None:
     pytest.importorskip("transformers")
     done = subprocess.run([sys.executable, ROOT / "scripts/python-api", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 def anchors_of(page: Path) -> set[str]:
-    """As GitHub makes them of headings."""
+    """The anchors that GitHub makes from headings."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
     titles = (re.sub(r"[^\w\- ]", "", title.lower()) for title in re.findall(r"^#+ (.+)$", text, re.M))
     return {title.replace(" ", "-") for title in titles}
 
 
 def quoted_messages() -> list[str]:
-    """The first column of the tables of the troubleshooting page."""
+    """The first column of the tables on the troubleshooting page."""
     rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/troubleshooting.md").read_text(), re.M)
     return [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
 

@@ -1,4 +1,4 @@
-"""`deltawire doctor`: what it says of the Python that it runs in."""
+"""`deltawire doctor`: its report on Python."""
 
 import json
 import os
@@ -17,7 +17,7 @@ PACKAGE = Path(dw.__file__).parents[1]
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where packages are found; nothing is installed but what `install` puts there."""
+    """The folder in which packages are found; it holds only what `install` puts there."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delenv("VLLM_PLUGINS", raising=False)
     return tmp_path
@@ -50,20 +50,20 @@ def found() -> dict[str, dict[str, str]]:
         ("peft", "0.21.2", ""),
     ],
 )
-def test_versions(site: Path, package: str, version: str, next: str) -> None:
+def test_reports_versions(site: Path, package: str, version: str, next: str) -> None:
     install(site, package, version)
     assert found()[package]["next"] == next
     assert version in found()[package]["detail"]
 
 
-def test_what_is_missing_is_named_with_its_extras(site: Path) -> None:
+def test_names_missing_packages_with_their_extras(site: Path) -> None:
     for package in SUPPORTED:
         if package not in ("peft", "nixl"):
             install(site, package, SUPPORTED[package][0])
     assert found()["not installed"]["detail"] == "peft, nixl; if needed: pip install 'deltawire[peft,nixl]'"
 
 
-def test_plugins(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_plugins(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "vllm plugin" not in found()
     install(site, "vllm", "0.32.0")
     install(site, "sglang", "0.5.23")
@@ -77,7 +77,7 @@ def test_plugins(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found()["vllm plugin"]["next"] == ""
 
 
-def test_the_command_line_shows_them(tmp_path: Path) -> None:
+def test_command_line_shows_them(tmp_path: Path) -> None:
     install(tmp_path, "vllm", "0.27.0")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{PACKAGE}"}
     command = [sys.executable, "-m", "deltawire", "doctor", "--json"]

@@ -1,4 +1,4 @@
-"""Errors are exceptions of one table, and say where."""
+"""Errors are exceptions from one table, and name the place."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ from deltawire import errors
 STATUS_H = Path(__file__).parents[2] / "include/deltawire/status.h"
 
 
-def test_the_table_is_the_librarys() -> None:
+def test_table_matches_the_library() -> None:
     codes = {int(number): name for name, number in re.findall(r"\bk(\w+) = (\d+),", STATUS_H.read_text()) if number != "0"}
     ours = {kind.exit_status: kind.__name__ for kind in dw.Error.__subclasses__()}
     assert {number: name.removesuffix("Error") for number, name in ours.items()} == codes
@@ -21,7 +21,7 @@ def test_the_table_is_the_librarys() -> None:
     assert set(ours.values()) < set(dw.__all__)
 
 
-def test_errors_are_also_what_python_calls_them() -> None:
+def test_errors_derive_from_python_exceptions() -> None:
     assert issubclass(dw.InvalidArgument, ValueError)
     assert issubclass(dw.NotFound, LookupError)
     assert issubclass(dw.IoError, OSError)
@@ -45,7 +45,7 @@ def test_messages_name_tensor_and_place(message: str, tensor: str | None, place:
 
 
 def test_errors_say_what_to_do_next(tmp_path: Path) -> None:
-    """The advice of the command line tool, without its flags."""
+    """The same advice as the command line tool's, without its flags."""
     with pytest.raises(dw.NotFound) as caught:
         dw.Chain(tmp_path / "empty")
     assert caught.value.next == "check the path; if it is right, publish first"
@@ -55,7 +55,7 @@ def test_errors_say_what_to_do_next(tmp_path: Path) -> None:
         assert "--" not in (kind("x").next or "")
 
 
-def test_swapped_arguments_are_told(tmp_path: Path) -> None:
+def test_reports_swapped_arguments(tmp_path: Path) -> None:
     store, local = tmp_path / "store", tmp_path / "local"
     dw.Publisher(store, {"w": np.zeros(4)}).publish()
     dw.Replica(store, local).pull()
@@ -67,7 +67,7 @@ def test_swapped_arguments_are_told(tmp_path: Path) -> None:
         dw.Replica(store, Path("s3://bucket/run"))
 
 
-def test_a_wrong_base_is_refused_before_a_byte_is_written() -> None:
+def test_refuses_a_wrong_base_before_writing() -> None:
     old, new = {"w": np.zeros(100)}, {"w": np.ones(100)}
     delta = dw.diff(old, new)
     other = {"w": np.full(100, 7.0)}
@@ -79,7 +79,7 @@ def test_a_wrong_base_is_refused_before_a_byte_is_written() -> None:
     assert (other["w"] == 7).all()
 
 
-def test_a_damaged_delta_is_found(tmp_path: Path) -> None:
+def test_detects_a_damaged_delta(tmp_path: Path) -> None:
     path = tmp_path / "delta.safetensors"
     dw.diff({"w": np.zeros(100)}, {"w": np.ones(100)}).save(path)
     damaged = bytearray(path.read_bytes())
@@ -90,7 +90,7 @@ def test_a_damaged_delta_is_found(tmp_path: Path) -> None:
     assert caught.value.place == str(path)
 
 
-def test_what_is_not_there(tmp_path: Path, store: str) -> None:
+def test_reports_missing_things(tmp_path: Path, store: str) -> None:
     with pytest.raises(dw.NotFound):
         dw.Delta.open(tmp_path / "none.safetensors")
     with pytest.raises(dw.NotFound):
@@ -104,7 +104,7 @@ def test_what_is_not_there(tmp_path: Path, store: str) -> None:
         dw.Chain(store)[7]
 
 
-def test_bad_arguments(store: str, tmp_path: Path) -> None:
+def test_rejects_bad_arguments(store: str, tmp_path: Path) -> None:
     with pytest.raises(dw.InvalidArgument, match='codec "zip" is not known'):
         dw.diff({"w": np.zeros(3)}, {"w": np.ones(3)}, codec="zip")
     with pytest.raises(dw.InvalidArgument, match="overlap"):
@@ -119,7 +119,7 @@ def test_bad_arguments(store: str, tmp_path: Path) -> None:
         dw.Publisher(store).publish({"w": dw.Tensor(np.zeros(3, np.uint8), "BF16")})
 
 
-def test_closed_objects_say_so(store: str, tmp_path: Path) -> None:
+def test_closed_objects_raise(store: str, tmp_path: Path) -> None:
     publisher = dw.Publisher(store, {"w": np.zeros(3)})
     publisher.publish()
     publisher.close()
@@ -143,11 +143,11 @@ def test_closed_objects_say_so(store: str, tmp_path: Path) -> None:
         (3, "and this is a int"),
     ],
 )
-def test_what_is_no_model(model: object, words: str, store: str) -> None:
+def test_rejects_values_that_are_not_models(model: object, words: str, store: str) -> None:
     with pytest.raises(dw.InvalidArgument, match=words):
         dw.Publisher(store, model).publish()  # type: ignore[arg-type]
 
 
-def test_other_buckets_have_a_way() -> None:
+def test_unsupported_stores_name_an_alternative() -> None:
     with pytest.raises(dw.Unsupported, match="gs://bucket/run: no such kind of store; write s3://"):
         dw.Chain("gs://bucket/run")

@@ -1,4 +1,4 @@
-"""What the library says of its work goes to `logging`."""
+"""Events of the library go to `logging`."""
 
 import logging
 import subprocess
@@ -13,14 +13,14 @@ import deltawire as dw
 
 
 def pull(folder: Path) -> None:
-    """A replica's first pull, which is an event."""
+    """A replica's first pull, which logs an event."""
     store = folder / "store"
     dw.Publisher(store, {"w": np.zeros(1000, np.uint8)}).publish()
     with dw.Replica(store, folder / "local") as replica:
         assert replica.pull().version == 0
 
 
-def test_events_are_records_of_logging(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_events_are_logging_records(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="deltawire"):
         pull(tmp_path)
     [record] = [record for record in caplog.records if record.name == "deltawire.events"]
@@ -31,13 +31,13 @@ def test_events_are_records_of_logging(tmp_path: Path, caplog: pytest.LogCapture
     assert isinstance(own.fields["bytes"], int)
 
 
-def test_a_level_that_is_off_makes_no_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_disabled_level_makes_no_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="deltawire"):
         pull(tmp_path)
     assert not [record for record in caplog.records if record.name == "deltawire.events"]
 
 
-def test_a_handler_may_call_the_library_and_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handler_may_call_the_library_and_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heads, failures = [], []
 
     class Failing(logging.Handler):
@@ -59,7 +59,7 @@ def test_a_handler_may_call_the_library_and_fail(tmp_path: Path, monkeypatch: py
     assert [type(failure.exc_value) for failure in failures] == [RuntimeError]
 
 
-def test_nothing_is_printed(tmp_path: Path) -> None:
+def test_prints_nothing(tmp_path: Path) -> None:
     script = f"""
 import numpy as np, deltawire as dw
 store, weights = {str(tmp_path / "store")!r}, {{"w": np.zeros(1000, np.uint8)}}

@@ -13,7 +13,7 @@ NEEDS = {"train_and_follow": ("torch", "safetensors"), "lora": ("torch",), "mega
 
 
 @pytest.mark.parametrize("name", NEEDS)
-def test_it_runs(name: str) -> None:
+def test_example_runs(name: str) -> None:
     for module in NEEDS[name]:
         pytest.importorskip(module)
     done = subprocess.run([sys.executable, FOLDER / f"{name}.py", "--short"], capture_output=True, text=True, timeout=600)
@@ -22,14 +22,14 @@ def test_it_runs(name: str) -> None:
     assert done.stderr == "" or name == "ray_actor"  # Ray tells how it starts
 
 
-def test_all_are_run_and_named() -> None:
+def test_every_example_is_run_and_documented() -> None:
     names = {path.stem for path in FOLDER.glob("*.py")}
     assert names == {*NEEDS, "follow"}  # which train_and_follow runs
     readme = (FOLDER / "README.md").read_text()
     assert all(f"({name}.py)" in readme for name in names)
 
 
-def test_fused_attention_is_split_by_heads() -> None:
+def test_splits_fused_attention_by_heads() -> None:
     spec = importlib.util.spec_from_file_location("megatron_like", FOLDER / "megatron_like.py")
     assert spec is not None
     assert spec.loader is not None

@@ -1,4 +1,4 @@
-"""A package that is not installed: an error of ours that says what to install, and no traceback on the command line."""
+"""A missing package gives an error that says what to install, without a traceback on the command line."""
 
 import json
 import os
@@ -16,7 +16,7 @@ PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 PACKAGE = Path(dw.__file__).parent.parent
 
 
-# What is called without a package, and the extra that brings it. Each in a process that was forked once torch was there.
+# The call that needs a package, and the extra that provides it. Each in a process forked after torch was loaded.
 FAILS = {
     ("torch", "import deltawire.torch"): "torch",
     ("torch", "dw.torch.follow"): "torch",
@@ -57,14 +57,14 @@ print(json.dumps(results))
 
 
 def without(*cases: tuple[str, str]) -> list[SimpleNamespace]:
-    """How each code ends in a Python without these packages."""
+    """The result of each snippet in a Python without these packages."""
     command, environment = [sys.executable, "-c", RUN, json.dumps(cases)], {**os.environ, "PYTHONPATH": str(PACKAGE)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     return [SimpleNamespace(**result) for result in json.loads(done.stdout)]
 
 
-def test_a_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
+def test_names_a_missing_package_with_its_extra(tmp_path: Path) -> None:
     assert issubclass(dw.errors.MissingExtra, dw.Unsupported)
     assert issubclass(dw.errors.MissingExtra, ImportError)
     call = COMMAND.format([str(tmp_path), str(tmp_path / "out"), "--format", "fp8-block"])
@@ -81,7 +81,7 @@ def test_a_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
         assert result.errors == f"error: unsupported: {package} is not installed: pip install 'deltawire[quantize]'\n"
 
 
-def test_every_extra_that_is_named_can_be_installed() -> None:
+def test_every_named_extra_exists() -> None:
     extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
     for extra, packages in EXTRAS.items():
         brought = {re.split(r"[\[<>=]", wanted)[0] for wanted in extras[extra]}
@@ -90,7 +90,7 @@ def test_every_extra_that_is_named_can_be_installed() -> None:
 
 
 def test_every_help_lists_quantize() -> None:
-    """The program's own, too: it says where the verb is to be had."""
+    """Also the help of the bare program: it says where to get the verb."""
     program = PACKAGE / "deltawire/bin/deltawire"
     assert re.search(r"^ +quantize ", subprocess.run([program, "--help"], capture_output=True, text=True).stdout, re.M)
     for words in (["quantize", "--help"], ["quantize", "-h"]):

@@ -1,4 +1,4 @@
-"""What tools say of the package: typed throughout, in one style."""
+"""Type checker and linter accept the package."""
 
 import subprocess
 import sys
@@ -16,13 +16,13 @@ def run(*command: str, folder: Path = ROOT) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_types_hold(tmp_path: Path) -> None:
+def test_type_checker_passes(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     package = Path(dw.__file__).parents[1]
     run("mypy", "--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(tmp_path), "-p", "deltawire", folder=package)
 
 
-def test_one_style() -> None:
+def test_linter_passes() -> None:
     pytest.importorskip("ruff")
     run("ruff", "check", "--no-cache", "python", "scripts", "examples")
     run("ruff", "format", "--no-cache", "--check", "python", "examples")

@@ -26,7 +26,7 @@ def large(megabytes: int = 64) -> np.ndarray:
 
 
 def ticks_during(call: object) -> int:
-    """How often another thread of Python's got to run meanwhile."""
+    """Count how often another Python thread runs during the call."""
     ticks, stop = [0], threading.Event()
 
     def tick() -> None:
@@ -43,7 +43,7 @@ def ticks_during(call: object) -> int:
     return ticks[0]
 
 
-def test_the_gil_is_let_go_of(store: str, tmp_path: Path) -> None:
+def test_releases_the_gil(store: str, tmp_path: Path) -> None:
     old = {"w": large()}
     new = {"w": old["w"] ^ (np.arange(len(old["w"])) % 50 == 0)}
     mine = {"w": old["w"].copy()}
@@ -61,7 +61,7 @@ def test_the_gil_is_let_go_of(store: str, tmp_path: Path) -> None:
         assert ticks_during(call) >= 3, name
 
 
-def test_ctrl_c_ends_a_publish_and_the_next_carries_everything() -> None:
+def test_ctrl_c_ends_a_publish_and_the_next_is_complete() -> None:
     store = DictStore()
     weights = {f"w{i}": large(4) for i in range(8)}
     publisher = dw.Publisher(store, weights)
@@ -72,15 +72,13 @@ def test_ctrl_c_ends_a_publish_and_the_next_carries_everything() -> None:
             time.sleep(0.3)
 
     store.before = wait
-    start = time.monotonic()
     with interrupted(0.2):
         publisher.publish()
-    assert time.monotonic() - start < 5
     slow.set()
     assert publisher.publish().number == 0
 
 
-def test_ctrl_c_ends_a_hook_and_nothing_is_committed(store: str, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_hook_without_a_commit(store: str, tmp_path: Path) -> None:
     started, weights = tmp_path / "started", {"w": np.zeros(3)}
 
     def interrupt_when_started() -> None:
@@ -106,14 +104,12 @@ def test_ctrl_c_ends_a_diff() -> None:
 
 def test_ctrl_c_ends_a_follower(store: str) -> None:
     dw.Publisher(store, {"w": np.zeros(3)}).publish()
-    start = time.monotonic()
     with interrupted(0.1):
-        for _ in dw.TensorReplica(store, {"w": np.zeros(3)}).follow(interval=60):
+        for _ in dw.TensorReplica(store, {"w": np.zeros(3)}).follow(interval=3600):  # waits longer than any test may take
             pass
-    assert time.monotonic() - start < 5
 
 
-def test_progress_is_told_and_may_cancel(store: str) -> None:
+def test_progress_is_reported_and_may_cancel(store: str) -> None:
     seen: list[tuple[int, int]] = []
     weights = {f"w{i}": large(8) for i in range(16)}
     dw.diff(weights, {name: array + 1 for name, array in weights.items()}, progress=lambda *step: seen.append(step))
@@ -125,7 +121,7 @@ def test_progress_is_told_and_may_cancel(store: str) -> None:
     assert dw.Publisher(store, weights).publish().number == 0
 
 
-def test_exceptions_of_progress_come_through() -> None:
+def test_propagates_exceptions_of_progress() -> None:
     weights = {"w": large(8)}
 
     def fail(done: int, total: int) -> None:
@@ -135,14 +131,14 @@ def test_exceptions_of_progress_come_through() -> None:
         dw.diff(weights, weights, progress=fail)
 
 
-def test_progress_bars(capsys: pytest.CaptureFixture[str]) -> None:
+def test_shows_a_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tqdm")
     weights = {"w": large(8)}
     dw.diff(weights, weights, progress=True)
     assert "diff" in capsys.readouterr().err
 
 
-def test_callbacks_cannot_call_what_called_them(store: str) -> None:
+def test_rejects_reentrant_calls_from_callbacks(store: str) -> None:
     weights = {"w": large(8)}
     publisher: dw.Publisher
 
@@ -158,7 +154,7 @@ def test_callbacks_cannot_call_what_called_them(store: str) -> None:
     assert gone() is None
 
 
-def test_threads_take_turns(store: str) -> None:
+def test_serialises_calls_of_threads(store: str) -> None:
     publisher = dw.Publisher(store)
     numbers = []
 
@@ -179,7 +175,7 @@ def run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", preamble + script], cwd=folder, capture_output=True, text=True, timeout=60)
 
 
-def test_a_forked_child_is_refused_and_leaves_its_parent_alone(tmp_path: Path) -> None:
+def test_forked_child_is_refused_without_harm_to_its_parent(tmp_path: Path) -> None:
     script = """
 weights = {"w": np.zeros(1000)}
 publisher = dw.Publisher("store", weights)
@@ -211,7 +207,7 @@ print("parent:", publisher.publish().number, replica.pull().version)
     assert lines[4:] == ["made anew: True", "parent: 2 2"]
 
 
-def test_interpreters_exit_cleanly_with_everything_open(tmp_path: Path) -> None:
+def test_exits_cleanly_with_everything_open(tmp_path: Path) -> None:
     script = """
 weights = {"w": np.zeros(100_000)}
 publisher = dw.Publisher("store", weights)
@@ -231,7 +227,7 @@ publisher.publish(wait=False)
     assert dw.Chain(tmp_path / "store").head == 1
 
 
-def test_a_failure_at_exit_is_said(tmp_path: Path) -> None:
+def test_reports_a_failure_at_exit(tmp_path: Path) -> None:
     script = """
 weights = {"w": np.zeros(100_000)}
 publisher = dw.Publisher("store", weights, options=dw.PublishOptions(hook_before_commit=dw.Hook("test $DELTAWIRE_VERSION = 0")))
@@ -243,7 +239,7 @@ publisher.publish(wait=False)
     assert "the last version was not published" in done.stderr
 
 
-def test_a_python_store_at_exit(tmp_path: Path) -> None:
+def test_closes_a_python_store_at_exit(tmp_path: Path) -> None:
     script = f"""
 sys.path.append({str(Path(__file__).parent)!r})
 from test_stores import DictStore
@@ -256,7 +252,7 @@ publisher.publish({{"w": np.ones(1000)}}, wait=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# Each ends while a thread that nobody waits for is inside the library: in its own code, or in Python code that it called.
+# Each exits while a daemon thread is inside the library: in its own code, or in Python code that it called.
 DAEMONS = {
     "follow": "for _ in dw.Replica(store, 'replica').follow(interval=0.001): inside.set()",
     "follow tensors": "for _ in dw.TensorReplica(store, mine).follow(interval=0.001): inside.set()",
@@ -267,7 +263,7 @@ DAEMONS = {
 
 @pytest.mark.parametrize("kind", ["folder", "python"])
 @pytest.mark.parametrize("work", DAEMONS)
-def test_exits_do_not_wait_for_daemons_and_do_not_crash(work: str, kind: str, tmp_path: Path) -> None:
+def test_exits_without_waiting_for_daemon_threads(work: str, kind: str, tmp_path: Path) -> None:
     script = f"""
 import logging, threading, time
 sys.path.append({str(Path(__file__).parent)!r})
@@ -295,7 +291,7 @@ time.sleep({0.06 if kind == "folder" else 0})
         assert "Cancelled: " in done.stderr.splitlines()[-1]
 
 
-def test_torch_is_not_imported(tmp_path: Path) -> None:
+def test_does_not_import_torch(tmp_path: Path) -> None:
     script = """
 live = np.zeros(3, np.uint16)
 dw.Publisher("memory:x", {"w": live}).publish()
@@ -305,7 +301,7 @@ print("torch" in sys.modules)
     assert run(script, tmp_path).stdout.strip() == "False"
 
 
-def test_a_bar_for_each_call(capsys: pytest.CaptureFixture[str]) -> None:
+def test_shows_one_progress_bar_per_call(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tqdm")
     from deltawire._internal.output import callback_of
 
@@ -320,13 +316,13 @@ def test_a_bar_for_each_call(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="nm is not installed")
-def test_the_extension_gives_nothing_away():
-    """Symbols that two libraries of a process share end in each other's memory."""
+def test_extension_exports_no_symbols():
+    """Symbols shared by two libraries of a process would resolve to either of them."""
     listed = subprocess.run(["nm", "-D", "--defined-only", _core.__file__], check=True, capture_output=True, text=True).stdout
     assert [line.split()[-1] for line in listed.splitlines()] == ["PyInit__core"]
 
 
-def test_torch_may_come_last():
+def test_torch_may_be_imported_last():
     """Every test of it imports it first."""
     pytest.importorskip("torch")
     subprocess.run([sys.executable, "-c", "import deltawire, torch; torch.nn.functional.relu(torch.zeros(1))"], check=True)

@@ -1,4 +1,4 @@
-"""Keeping a chain: plans, pins, gc, merged deltas, anchors, fsck. In a store written in Python, too."""
+"""Maintenance of a chain: plans, pins, gc, merged deltas, anchors, fsck; also in a store written in Python."""
 
 import os
 import time
@@ -21,11 +21,11 @@ def published(store: dw.Store | str, versions: int = 10, **options: object) -> N
 
 @pytest.fixture(params=["python", "memory"])
 def place(request: pytest.FixtureRequest, store: str) -> dw.Store | str:
-    """A store written in Python, and one of the library."""
+    """A store written in Python, and a built-in one."""
     return DictStore() if request.param == "python" else store
 
 
-def test_a_chain_is_maintained_from_python(place: dw.Store | str, tmp_path: Path) -> None:
+def test_maintains_a_chain(place: dw.Store | str, tmp_path: Path) -> None:
     published(place)
     chain = dw.Chain(place)
     assert len(chain.plan(from_version=1).hops) == 8
@@ -61,7 +61,7 @@ def test_a_chain_is_maintained_from_python(place: dw.Store | str, tmp_path: Path
     assert mine["w"].sum() == 10
 
 
-def test_an_anchor_of_plain_files_is_a_checkpoint(tmp_path: Path) -> None:
+def test_anchor_of_plain_files_is_a_checkpoint(tmp_path: Path) -> None:
     weights = {"w": np.linspace(-1, 1, 100_000, dtype=np.float32)}
     with dw.Publisher(tmp_path / "store", weights) as publisher:
         for version in range(3):
@@ -74,7 +74,7 @@ def test_an_anchor_of_plain_files_is_a_checkpoint(tmp_path: Path) -> None:
         assert [one.name for one in anchor.iterdir() if "safetensors" in one.name] == [name]
 
 
-def test_mistakes_are_errors(place: dw.Store | str) -> None:
+def test_rejects_invalid_arguments(place: dw.Store | str) -> None:
     published(place, 2)
     chain = dw.Chain(place)
     for wrong in (lambda: chain.pin(7), lambda: chain.unpin(0), lambda: chain.plan(7), lambda: chain.anchor(7)):
@@ -89,7 +89,7 @@ def test_mistakes_are_errors(place: dw.Store | str) -> None:
     assert chain.fsck()
 
 
-def test_fsck_finds_damage() -> None:
+def test_fsck_detects_damage() -> None:
     store = DictStore()
     published(store, 3)
     chain = dw.Chain(store)
@@ -102,7 +102,7 @@ def test_fsck_finds_damage() -> None:
     assert repr(checked).startswith("FsckReport(DAMAGED: 3 versions, 1 decoded")
 
 
-def test_replicas_are_seen(place: dw.Store | str) -> None:
+def test_lists_replicas(place: dw.Store | str) -> None:
     published(place, 2)
     chain = dw.Chain(place)
     assert chain.replicas == []
@@ -118,7 +118,7 @@ def test_replicas_are_seen(place: dw.Store | str) -> None:
     assert [bool(one.error) for one in chain.replicas] == [True, False]
 
 
-def test_replicas_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+def test_forgets_replicas_that_are_gone(tmp_path: Path) -> None:
     store = tmp_path / "store"
     published(str(store), 2)
     dw.Replica(store, tmp_path / "local", name="engine-1").pull()
@@ -138,7 +138,7 @@ def test_replicas_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     assert chain.replicas == []
 
 
-def test_files_beside_the_weights_are_listed(store: str, tmp_path: Path) -> None:
+def test_lists_side_files(store: str, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text("{}")
     dw.Publisher(store, {"w": np.zeros(4)}).publish(extra_files=[config])
@@ -146,7 +146,7 @@ def test_files_beside_the_weights_are_listed(store: str, tmp_path: Path) -> None
     assert (file.name, file.size_bytes) == ("config.json", 2)
 
 
-def test_what_takes_long_is_watched_and_can_be_stopped(store: str, tmp_path: Path) -> None:
+def test_reports_progress_and_can_be_cancelled(store: str, tmp_path: Path) -> None:
     published(store)
     told: list[tuple[int, int]] = []
     assert dw.Chain(store, progress=lambda done, total: told.append((done, total))).fsck(work=tmp_path)
@@ -155,7 +155,7 @@ def test_what_takes_long_is_watched_and_can_be_stopped(store: str, tmp_path: Pat
         dw.Chain(store, progress=lambda done, total: False).fsck(work=tmp_path)
 
 
-def test_a_lost_run_can_be_begun_anew(tmp_path: Path) -> None:
+def test_replaces_a_lost_run(tmp_path: Path) -> None:
     weights = {"w": np.zeros(4)}
     with dw.Publisher(tmp_path / "store", weights, snapshot=tmp_path / "snapshot") as publisher:
         first = publisher.publish().run

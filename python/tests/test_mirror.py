@@ -25,7 +25,7 @@ def objects(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-def test_byte_for_byte_and_pulled_from(tmp_path: Path) -> None:
+def test_mirror_is_identical_and_serves_pulls(tmp_path: Path) -> None:
     source, copy, leaf = (str(tmp_path / name) for name in ("source", "copy", "leaf"))
     weights = publish(source, 4)
     copied = dw.maintenance.mirror(source, copy, all=True)
@@ -40,7 +40,7 @@ def test_byte_for_byte_and_pulled_from(tmp_path: Path) -> None:
     assert dw.maintenance.mirror(source, copy) == []
 
 
-def test_retention_late_start_and_repair(tmp_path: Path) -> None:
+def test_applies_retention_and_repairs(tmp_path: Path) -> None:
     source, copy = str(tmp_path / "source"), str(tmp_path / "copy")
     publish(source, 6)
     dw.Chain(source).anchor(3)
@@ -59,7 +59,7 @@ def test_retention_late_start_and_repair(tmp_path: Path) -> None:
     assert dw.Chain(copy).fsck()
 
 
-def test_follow(tmp_path: Path) -> None:
+def test_follows_its_source(tmp_path: Path) -> None:
     source, copy = str(tmp_path / "source"), str(tmp_path / "copy")
     weights = publish(source, 1)
     seen: list[int] = []

@@ -1,4 +1,4 @@
-"""Objects that come by one-sided reads of NIXL, out of the memory of another process."""
+"""Objects fetched by one-sided NIXL reads from the memory of another process."""
 
 import logging
 import os
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("transport")
 
 @pytest.fixture(params=["shared memory", "tcp"])
 def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What UCX may use between the two processes."""
+    """The UCX transports between the two processes."""
     monkeypatch.setenv("UCX_NET_DEVICES", "lo")
     monkeypatch.setenv("UCX_TLS", "tcp" if request.param == "tcp" else "shm,tcp")
 
@@ -89,7 +89,7 @@ def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @contextmanager
 def before_a_read(monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> Iterator[None]:
-    """`do` is done once, when a reader has heard where an object lies."""
+    """Run `do` once, after a reader has learned an object's address."""
     read, left = _Reader._read, [do]
 
     def reading(self: _Reader, *args: Any) -> None:
@@ -103,7 +103,7 @@ def before_a_read(monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> It
     assert not left, "nothing was read by NIXL"
 
 
-def test_versions_come_by_nixl(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_reads_versions_by_nixl(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with serving() as server:
         store, mine = NixlStore(server.url), blank()
         assert store.url == server.url
@@ -115,11 +115,9 @@ def test_versions_come_by_nixl(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
         told = threading.Timer(0.5, server.tell, ["publish()"])
         told.start()
-        began = time.monotonic()
-        for pulled in replica.follow(interval=60):  # it is told by the server
+        for pulled in replica.follow(interval=3600):  # longer than any test may take: the server notifies it
             assert pulled.version == 1
             break
-        assert time.monotonic() - began < 30
         told.join()
         assert (mine["w"] == weights_of(1)).all()
         assert store.bytes_read > seed_bytes
@@ -130,7 +128,7 @@ def test_versions_come_by_nixl(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize("damage", ["arena.bytes[:] = 7", "reuse()"])
-def test_bytes_that_were_overwritten_come_over_http(
+def test_reads_overwritten_bytes_over_http(
     damage: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving() as server, before_a_read(monkeypatch, lambda: server.tell(damage)):
@@ -142,7 +140,9 @@ def test_bytes_that_were_overwritten_come_over_http(
     assert "overwritten" in said
 
 
-def test_a_killed_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_falls_back_when_the_server_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = str(tmp_path / "store")
     with serving(folder) as server, dw.serve(folder) as other, before_a_read(monkeypatch, server.kill):
         store, mine = NixlStore(f"{server.url},{other.url}"), blank()
@@ -154,8 +154,8 @@ def test_a_killed_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
     assert "using HTTP" in said
 
 
-def test_a_stopped_server(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Its memory can be read all the same; over TCP it has to answer."""
+def test_survives_a_stopped_server(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Its memory can still be read; over TCP it has to answer."""
     monkeypatch.setattr(deltawire.nixl, "_READ_SECONDS", 1.0)
     with serving() as server:
         store = NixlStore(server.url)
@@ -185,7 +185,7 @@ def test_a_stopped_server(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCap
         assert read() == info.size_bytes
 
 
-def test_a_server_without_nixl(store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_falls_back_without_nixl_on_the_server(store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     weights = {"w": weights_of(0)}
     publisher = dw.Publisher(store, weights)
     publisher.publish()
@@ -205,7 +205,7 @@ def test_a_server_without_nixl(store: str, tmp_path: Path, caplog: pytest.LogCap
         NixlStore("memory:x")
 
 
-def test_the_oldest_objects_make_room(store: str) -> None:
+def test_evicts_the_oldest_objects(store: str) -> None:
     objects = dw.open_store(store)
     for name in "abc":
         objects.put(f"parts/{name}", name.encode() * 400)
@@ -225,7 +225,7 @@ def test_the_oldest_objects_make_room(store: str) -> None:
         assert list(arena._held) == ["parts/b", "parts/c"]
 
 
-def test_a_keeper_reads_by_nixl(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_keeper_reads_by_nixl(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     from deltawire.engines.host import Keeper, local_identity
     from deltawire.engines.settings import Settings
 

@@ -59,7 +59,7 @@ def test_replicas_in_files_and_in_memory_follow(store: str, weights: dict[str, n
     assert dw.read_replica_state(tmp_path / "replica").version == 2
 
 
-def test_prepare_leaves_everything_alone_until_commit(store: str, weights: dict[str, np.ndarray], tmp_path: Path) -> None:
+def test_prepare_changes_nothing_until_commit(store: str, weights: dict[str, np.ndarray], tmp_path: Path) -> None:
     dw.Publisher(store, weights).publish()
     mine = blank(weights)
     replica = dw.TensorReplica(store, mine)
@@ -75,7 +75,7 @@ def test_prepare_leaves_everything_alone_until_commit(store: str, weights: dict[
         assert (tmp_path / "model.safetensors").exists()
 
 
-def test_follow_gives_each_new_version(store: str, weights: dict[str, np.ndarray], tmp_path: Path) -> None:
+def test_follow_yields_each_new_version(store: str, weights: dict[str, np.ndarray], tmp_path: Path) -> None:
     publisher = dw.Publisher(store, weights)
     publisher.publish()
     seen = []
@@ -95,7 +95,7 @@ def test_follow_waits_for_a_run(store: str, weights: dict[str, np.ndarray]) -> N
     assert [pulled.version for pulled in replica.follow(interval=0.01, until=0)] == [0]
 
 
-def test_a_store_that_lost_versions_takes_nobody_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_does_not_follow_a_store_that_lost_versions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, weights = tmp_path / "store", {"w": np.arange(1000.0)}
     publisher = dw.Publisher(store, weights)
     for _ in range(4):
@@ -123,7 +123,7 @@ def test_a_store_that_lost_versions_takes_nobody_back(tmp_path: Path, caplog: py
 
 
 @pytest.mark.parametrize("dtype", ARRAY_DTYPES)
-def test_every_dtype_of_arrays(store: str, dtype: str) -> None:
+def test_publishes_arrays_of_every_dtype(store: str, dtype: str) -> None:
     random = np.random.default_rng(7)
     weights = {"w": random_array(random, dtype, (40, 50)), "scalar": random_array(random, dtype, ())}
     publisher = dw.Publisher(store, weights)
@@ -141,7 +141,7 @@ def test_every_dtype_of_arrays(store: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", BYTE_DTYPES)
-def test_every_dtype_of_bytes(store: str, dtype: str) -> None:
+def test_publishes_bytes_of_every_dtype(store: str, dtype: str) -> None:
     packed = np.arange(96, dtype=np.uint8).reshape(4, 24)
     dw.Publisher(store, {"w": dw.Tensor(packed, dtype)}).publish()
     [spec] = dw.Chain(store).tensors(0)
@@ -151,20 +151,20 @@ def test_every_dtype_of_bytes(store: str, dtype: str) -> None:
     assert bits(mine) == {"w": packed.tobytes()}
 
 
-def test_raw_views_say_their_dtype(store: str) -> None:
+def test_publishes_raw_views_with_a_dtype(store: str) -> None:
     halves = np.arange(12, dtype=np.uint16).reshape(3, 4)
     dw.Publisher(store, {"a": dw.Tensor(halves, "BF16"), "b": dw.Tensor(halves.view(np.uint8), "BF16")}).publish()
     assert [(spec.dtype, spec.shape) for spec in dw.Chain(store).tensors(0)] == [("BF16", (3, 4))] * 2
 
 
-def test_models_come_as_pairs_and_from_callables(store: str) -> None:
+def test_accepts_pairs_and_callables(store: str) -> None:
     step = iter(range(3))
     publisher = dw.Publisher(store, lambda: (("w", np.full(4, value)) for value in [next(step)]))
     assert [publisher.publish().number for _ in range(3)] == [0, 1, 2]
     assert publisher.publish([("w", np.full(4, 9))]).number == 3
 
 
-def test_arrays_that_lie_apart_are_copied_by_publishers(store: str) -> None:
+def test_publishers_copy_non_contiguous_arrays(store: str) -> None:
     weights = {"t": np.arange(12.0).reshape(3, 4).T, "strided": np.arange(10)[::2], "wide": np.broadcast_to(1.0, (2, 3))}
     dw.Publisher(store, weights).publish()
     mine = {name: np.zeros(array.shape, array.dtype) for name, array in weights.items()}
@@ -172,12 +172,12 @@ def test_arrays_that_lie_apart_are_copied_by_publishers(store: str) -> None:
     assert bits(mine) == bits(weights)
 
 
-def test_arrays_that_lie_apart_are_refused_by_replicas(store: str) -> None:
+def test_replicas_refuse_non_contiguous_arrays(store: str) -> None:
     with pytest.raises(dw.InvalidArgument, match='tensor "t": the array is not contiguous'):
         dw.TensorReplica(store, {"t": np.zeros((3, 4)).T})
 
 
-def test_read_only_arrays_are_published_and_not_patched(store: str) -> None:
+def test_publishes_but_does_not_patch_read_only_arrays(store: str) -> None:
     fixed = np.arange(4)
     fixed.flags.writeable = False
     dw.Publisher(store, {"w": fixed}).publish()
@@ -185,7 +185,7 @@ def test_read_only_arrays_are_published_and_not_patched(store: str) -> None:
         dw.TensorReplica(store, {"w": fixed})
 
 
-def test_nothing_is_copied() -> None:
+def test_copies_nothing() -> None:
     from deltawire._internal import tensors
 
     for dtype in ARRAY_DTYPES:
@@ -195,7 +195,7 @@ def test_nothing_is_copied() -> None:
             assert (tensor.address, tensor.size_bytes, tensor.dtype) == (array.ctypes.data, array.nbytes, dtype)
 
 
-def test_buffers_and_dlpack(store: str) -> None:
+def test_accepts_buffers_and_dlpack(store: str) -> None:
     import array
 
     class Dlpack:
@@ -218,14 +218,14 @@ def test_buffers_and_dlpack(store: str) -> None:
     assert mine["c"].tolist() == [0, 1, 2]
 
 
-def test_a_model_without_arrays_is_refused(store: str) -> None:
+def test_refuses_a_model_without_arrays(store: str) -> None:
     with pytest.raises(dw.Unsupported, match="not a dtype of safetensors"):
         dw.Publisher(store, {"w": np.zeros(3, np.complex128)}).publish()
     with pytest.raises(dw.InvalidArgument, match="no tensors"):
         dw.Publisher(store).publish()
 
 
-def test_a_snapshot_in_a_folder_outlives_its_publisher(tmp_path: Path, weights: dict[str, np.ndarray]) -> None:
+def test_folder_snapshot_outlives_its_publisher(tmp_path: Path, weights: dict[str, np.ndarray]) -> None:
     for number in range(3):
         weights["model.layers.0.b"][number] += 1
         with dw.Publisher(tmp_path / "store", weights, snapshot=tmp_path / "snapshot") as publisher:
@@ -234,7 +234,7 @@ def test_a_snapshot_in_a_folder_outlives_its_publisher(tmp_path: Path, weights: 
     assert dw.Chain(tmp_path / "store").head == 2
 
 
-def test_checkpoints_on_disk(tmp_path: Path, store: str, weights: dict[str, np.ndarray]) -> None:
+def test_publishes_checkpoints_on_disk(tmp_path: Path, store: str, weights: dict[str, np.ndarray]) -> None:
     publisher = dw.Publisher(store, weights)
     for folder in "old", "new":
         publisher.publish()
@@ -253,7 +253,7 @@ def test_checkpoints_on_disk(tmp_path: Path, store: str, weights: dict[str, np.n
     assert publisher.publish_checkpoint(new).number == 3
 
 
-def test_masters_are_published_as_what_engines_serve(store: str) -> None:
+def test_publishes_masters_in_the_served_dtype(store: str) -> None:
     import ml_dtypes
 
     masters = np.linspace(-3, 3, 1000, dtype=np.float32)
@@ -288,21 +288,21 @@ assert (version.number, version.full, version.num_changed) == (1, False, 6 * 64 
 """
 
 
-def test_masters_are_rounded_without_a_copy_of_the_model(tmp_path: Path) -> None:
-    """The kernel refuses the process the memory that one would take."""
+def test_rounds_masters_without_a_copy_of_the_model(tmp_path: Path) -> None:
+    """A memory limit of the kernel would not allow one."""
     command = [sys.executable, "-c", MASTERS_WITH_LITTLE_MEMORY, str(tmp_path / "store"), str(tmp_path / "snapshot")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_handles_say_what_they_are(store: str, tmp_path: Path) -> None:
+def test_handles_have_a_readable_repr(store: str, tmp_path: Path) -> None:
     assert repr(dw.Publisher(store)) == f'Publisher("{store}")'
     assert repr(dw.Replica(store, tmp_path / "r")) == f'Replica("{store}", "{tmp_path}/r")'
     assert repr(dw.TensorReplica(store, {"w": np.zeros(3)})) == f'TensorReplica("{store}")'
 
 
 def columns_of(weights: dict[str, np.ndarray], rank: int) -> tuple[dict[str, dw.Tensor | np.ndarray], slice]:
-    """Room for half of the matrix by columns and for the vector, and which columns they are."""
+    """Arrays for half of the matrix's columns and for the vector, and the range of columns."""
     half = weights["up"].shape[1] // 2
     columns = slice(half) if rank == 0 else slice(half, None)
     up = np.zeros_like(weights["up"][:, columns])
@@ -311,7 +311,7 @@ def columns_of(weights: dict[str, np.ndarray], rank: int) -> tuple[dict[str, dw.
 
 
 @pytest.mark.parametrize("memory_limit", [2 << 30, 1 << 12])
-def test_boxes_of_columns_follow(store: str, memory_limit: int, tmp_path: Path) -> None:
+def test_replicas_of_columns_follow(store: str, memory_limit: int, tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     weights = {"up": random.random((40, 31), np.float32), "norm": random.random(40)}
     publisher = dw.Publisher(store, weights)

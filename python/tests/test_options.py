@@ -1,4 +1,4 @@
-"""Options in groups: what cannot be meant is refused, and the message says what to write."""
+"""Option groups: invalid combinations are refused, and the message says what to write."""
 
 import subprocess
 from collections.abc import Callable
@@ -29,14 +29,14 @@ WEIGHTS = {"w": np.arange(1000, dtype=np.float32)}
         ("zzz", "it has store, tensors, dtype, select,"),
     ],
 )
-def test_an_unknown_option_is_told_where_it_belongs(store: str, option: str, advice: str) -> None:
+def test_unknown_option_names_its_group(store: str, option: str, advice: str) -> None:
     with pytest.raises(TypeError) as raised:
         dw.Publisher(store, WEIGHTS, **{option: 1})  # type: ignore[arg-type]
     assert f"Publisher has no option '{option}'" in str(raised.value)
     assert advice in str(raised.value)
 
 
-def test_of_replicas_and_chains_too(store: str, tmp_path: Path) -> None:
+def test_unknown_options_of_replicas_and_chains(store: str, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"Replica has no option 'trust_key'; do you mean accept=dw\.Accept\(trust=\.\.\.\)\?"):
         dw.Replica(store, tmp_path, trust_key="x")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"write cuda=dw\.Cuda\(stream=\.\.\.\)"):
@@ -60,13 +60,13 @@ def test_of_replicas_and_chains_too(store: str, tmp_path: Path) -> None:
         ({"options": dw.PublishOptions(hook_before_commit=dw.Hook("true", "long"))}, "must be a number"),  # type: ignore[arg-type]
     ],
 )
-def test_a_value_of_the_wrong_kind_is_named(store: str, options: dict[str, Any], advice: str) -> None:
+def test_names_values_of_the_wrong_type(store: str, options: dict[str, Any], advice: str) -> None:
     with pytest.raises(TypeError) as raised:
         dw.Publisher(store, WEIGHTS, **options)
     assert advice in str(raised.value)
 
 
-def test_a_group_in_the_options_of_the_wrong_kind_is_named() -> None:
+def test_names_groups_of_the_wrong_type() -> None:
     with pytest.raises(TypeError, match=r"PublishOptions: hook_before_commit is 'exit 3', and must be dw.Hook\(command=...\)"):
         dw.PublishOptions(hook_before_commit="exit 3")  # type: ignore[arg-type]
 
@@ -90,13 +90,13 @@ def test_a_group_in_the_options_of_the_wrong_kind_is_named() -> None:
         (lambda _: dw.Hook(""), "leave the hook out"),
     ],
 )
-def test_contradictions_are_refused(store: str, contradiction: Callable[[str], object], words: str) -> None:
+def test_refuses_contradictions(store: str, contradiction: Callable[[str], object], words: str) -> None:
     with pytest.raises(dw.InvalidArgument) as raised:
         contradiction(store)
     assert words in str(raised.value)
 
 
-def test_groups_reach_the_library(store: str, tmp_path: Path) -> None:
+def test_passes_groups_to_the_library(store: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with dw.Publisher(
         store,
@@ -125,7 +125,7 @@ def test_groups_reach_the_library(store: str, tmp_path: Path) -> None:
         dw.TensorReplica(store, {"W": np.zeros(1000, np.float32)}, accept=dw.Accept(at_least=9)).pull()
 
 
-def test_only_anchors(store: str) -> None:
+def test_publishes_only_anchors(store: str) -> None:
     weights = {"w": WEIGHTS["w"].copy()}
     with dw.Publisher(store, weights, anchors="only") as publisher:
         for step in range(3):
@@ -135,7 +135,7 @@ def test_only_anchors(store: str) -> None:
         assert publisher.memory() == dw.reports.SnapshotMemory(host=0, pinned=0, device=0, disk=0)
 
 
-def test_a_missing_key_does_not_end_the_signing(store: str, tmp_path: Path) -> None:
+def test_missing_key_does_not_end_the_signing(store: str, tmp_path: Path) -> None:
     if not PROGRAM.exists():
         pytest.skip("the command line tool is not built")
     for name in ("old", "new"):
@@ -160,7 +160,7 @@ def test_a_missing_key_does_not_end_the_signing(store: str, tmp_path: Path) -> N
     assert signed_by(dw.Keys(change="unsigned")) == ""
 
 
-def test_a_version_says_its_codec(store: str) -> None:
+def test_version_reports_its_codec(store: str) -> None:
     weights = {"w": np.arange(1000, dtype=np.float32)}
     publisher = dw.Publisher(store, weights, codec="gaps")
     publisher.publish()

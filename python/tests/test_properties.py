@@ -1,4 +1,4 @@
-"""Whatever the model and whatever changes: replicas equal their trainer, bit for bit."""
+"""For any model and any changes, replicas equal their trainer, bit for bit."""
 
 import itertools
 import tempfile
@@ -23,7 +23,7 @@ FORMS = st.dictionaries(NAMES, st.tuples(st.sampled_from(sorted(ARRAY_DTYPES)), 
 DENSITIES = st.sampled_from([0.0, 0.001, 0.02, 0.5, 1.0])
 CODECS = st.sampled_from(["auto", "tight", "gaps", "adaptive", "raw"])
 THREADS = st.sampled_from([1, 2])
-# Every example opens stores and folders: few, and without a limit on their time.
+# Every example opens stores and folders: few examples, without a time limit.
 few = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
@@ -32,7 +32,7 @@ def make(random: np.random.Generator, forms: dict[str, tuple[str, tuple[int, ...
 
 
 def step(random: np.random.Generator, state: State, forms: dict[str, tuple[str, tuple[int, ...]]], density: float) -> None:
-    """Changes a share of the elements to anything at all."""
+    """Change a share of the elements to arbitrary values."""
     for name, array in state.items():
         chosen = random.random(array.shape) < density
         array[chosen] = random_array(random, forms[name][0], (int(chosen.sum()),))

@@ -1,4 +1,4 @@
-"""What a publisher refuses, and what it says: lost versions, other models, wrong arguments; and what it hints at."""
+"""Refusals of a publisher and their messages: lost versions, other models, wrong arguments; and its hints."""
 
 import logging
 from pathlib import Path
@@ -14,7 +14,7 @@ def model(value: float = 0, dtype: Any = np.float16) -> dict[str, Any]:
     return {"a": np.full((8, 8), value, dtype), "b": np.full(8, value, dtype)}
 
 
-def test_a_lost_version_is_not_built_upon(store: str) -> None:
+def test_does_not_continue_from_a_lost_version(store: str) -> None:
     objects, publisher = dw.open_store(store), dw.Publisher(store)
     for value in range(3):
         publisher.publish(model(value))
@@ -26,7 +26,7 @@ def test_a_lost_version_is_not_built_upon(store: str) -> None:
         assert (version.number, version.full, version.reason) == (2, True, "accept_loss")
 
 
-def test_another_model_is_refused(store: str) -> None:
+def test_refuses_another_model(store: str) -> None:
     dw.Publisher(store, model()).publish()
     other = {"b": np.zeros(9, np.float16), **{f"x.{i}": np.zeros(4, np.float16) for i in range(9)}}
     said = r'version 0: 9 tensors added \("x.0", "x.1", "x.2", ...\), 1 removed \("a"\), 1 with another shape or dtype .*schema_'
@@ -38,7 +38,7 @@ def test_another_model_is_refused(store: str) -> None:
     assert "9 tensors added, 1 tensor removed, 1 tensor reshaped" in repr(version)
 
 
-def test_tensors_that_come_count_with_all_elements(store: str) -> None:
+def test_added_tensors_count_with_all_elements(store: str) -> None:
     weights = {"w": np.zeros(1000, np.float16)}
     publisher = dw.Publisher(store, lambda: weights, options=dw.PublishOptions(schema_change=True))
     publisher.publish()
@@ -72,8 +72,8 @@ def test_float32_masters_get_one_hint(store: str, wait: bool, caplog: pytest.Log
 
 
 @pytest.mark.parametrize("options", [{"dtype": "bfloat16"}, {"options": dw.PublishOptions(schema_change=True)}])
-def test_no_hint_where_it_does_not_help(store: str, options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    """What is rounded already, few changes, other dtypes, other tensors."""
+def test_gives_no_useless_hint(store: str, options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    """For rounded weights, few changes, other dtypes, other tensors."""
     publisher = dw.Publisher(store, **options)
     publisher.publish(model(0, np.float32))
     few = model(0, np.float32)
@@ -85,7 +85,7 @@ def test_no_hint_where_it_does_not_help(store: str, options: dict[str, Any], cap
 
 
 class _Module:
-    """What has no place in either position."""
+    """A module-like object that is invalid in either position."""
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ class _Module:
         (("memory:x", iter([np.zeros(2)])), r"can be read only once; .*dict\(model.named_parameters\(\)\)"),
     ],
 )
-def test_wrong_arguments_say_what_to_write(arguments: tuple[Any, Any], said: str) -> None:
+def test_errors_for_wrong_arguments_suggest_the_right_ones(arguments: tuple[Any, Any], said: str) -> None:
     with pytest.raises(dw.InvalidArgument, match=said):
         dw.Publisher(*arguments)
 
 
-def test_wrong_tensors_of_one_publish(store: str) -> None:
+def test_rejects_wrong_tensors_of_one_publish(store: str) -> None:
     publisher = dw.Publisher(store)
     for wrong in ([np.zeros(2)], (np.zeros(2) for _ in range(2)), "weights"):
         with pytest.raises(dw.InvalidArgument, match="a model must be a dict of arrays"):

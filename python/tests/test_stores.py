@@ -67,7 +67,7 @@ def any_store(request: pytest.FixtureRequest, store: str, tmp_path: Path) -> dw.
     ]()
 
 
-def test_what_every_store_promises(any_store: dw.Store) -> None:
+def test_store_keeps_its_promises(any_store: dw.Store) -> None:
     store = any_store
     assert list(store.list()) == []
     with pytest.raises((dw.NotFound, FileNotFoundError)):
@@ -98,7 +98,7 @@ def test_what_every_store_promises(any_store: dw.Store) -> None:
     assert store.url in repr(store)
 
 
-def test_chains_live_in_every_store(any_store: dw.Store, tmp_path: Path) -> None:
+def test_chains_work_in_every_store(any_store: dw.Store, tmp_path: Path) -> None:
     weights = {"w": np.zeros(10_000, np.float32), "b": np.zeros(10)}
     mine = blank(weights)
     with dw.Publisher(any_store, weights, options=dw.PublishOptions(single_writer=True)) as publisher:
@@ -115,7 +115,7 @@ def test_chains_live_in_every_store(any_store: dw.Store, tmp_path: Path) -> None
     assert len(dw.Chain(any_store)) == 4
 
 
-def test_a_store_without_conditional_put_wants_a_single_writer() -> None:
+def test_store_without_conditional_put_needs_single_writer() -> None:
     class Plain(DictStore):
         can_put_if_absent = False
 
@@ -135,7 +135,7 @@ def test_a_store_without_conditional_put_wants_a_single_writer() -> None:
         (ZeroDivisionError("bug"), dw.InternalError),
     ],
 )
-def test_what_exceptions_mean(raised: Exception, expected: type[dw.Error]) -> None:
+def test_maps_exceptions_to_errors(raised: Exception, expected: type[dw.Error]) -> None:
     store = DictStore()
 
     def fail(call: str, name: str) -> None:
@@ -149,7 +149,7 @@ def test_what_exceptions_mean(raised: Exception, expected: type[dw.Error]) -> No
 
 
 @pytest.mark.parametrize("failures", [2, 3])
-def test_unavailable_is_tried_again_as_often_as_the_store_says(failures: int) -> None:
+def test_retries_unavailable_as_the_store_configures(failures: int) -> None:
     store, raised = DictStore(), [dw.Unavailable(f"not now {i}") for i in range(failures)]
     left = list(raised)
 
@@ -169,7 +169,7 @@ def test_unavailable_is_tried_again_as_often_as_the_store_says(failures: int) ->
     assert left == []
 
 
-def test_a_store_that_answers_nonsense() -> None:
+def test_rejects_invalid_answers() -> None:
     class Nonsense(DictStore):
         def get(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             return 7  # type: ignore[return-value]
@@ -178,7 +178,7 @@ def test_a_store_that_answers_nonsense() -> None:
         dw.Chain(Nonsense())
 
 
-def test_a_store_that_cuts_objects_short() -> None:
+def test_detects_truncated_objects() -> None:
     store = DictStore()
     weights = {"w": np.zeros(1000)}
     publisher = dw.Publisher(store, weights)
@@ -205,7 +205,7 @@ class _Mapped:
         return memoryview(self.bytes[where])
 
 
-def test_large_objects_are_read_in_pieces(tmp_path: Path) -> None:
+def test_reads_large_objects_in_pieces(tmp_path: Path) -> None:
     weights = {"w": np.arange(24 << 20, dtype=np.uint16)}
     store = DictStore()
     dw.Publisher(store, weights).publish()
@@ -223,7 +223,7 @@ def test_large_objects_are_read_in_pieces(tmp_path: Path) -> None:
     assert bits(mine) == bits(weights)
 
 
-def test_a_store_that_gives_more_than_was_asked_for() -> None:
+def test_rejects_more_bytes_than_requested() -> None:
     class Generous(DictStore):
         def get(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
             return super().get(name, offset) + b"x" * (1 << 23)
@@ -235,12 +235,12 @@ def test_a_store_that_gives_more_than_was_asked_for() -> None:
         dw.TensorReplica(store, {"w": np.ones(3)}).pull()
 
 
-def test_abstract_methods_are_missed() -> None:
+def test_requires_abstract_methods() -> None:
     with pytest.raises(TypeError, match="put_if_absent"):
         dw.Store()  # type: ignore[abstract]
 
 
-def test_stores_are_let_go_of() -> None:
+def test_releases_stores() -> None:
     import gc
     import weakref
 
@@ -255,7 +255,7 @@ def test_stores_are_let_go_of() -> None:
     assert gone() is None
 
 
-def test_a_folder_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_store_ignores_a_later_chdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     publisher = dw.Publisher("run", {"w": np.zeros(3)})

@@ -1,4 +1,4 @@
-"""The wheel: installed where nothing else is, it has all it needs."""
+"""The wheel works in an environment without other packages."""
 
 import json
 import os
@@ -29,14 +29,14 @@ mapped = {line.split()[-1] for line in open("/proc/self/maps") if ".so" in line}
 print(json.dumps({"equal": mine == old, "file": dw.__file__, "mapped": sorted(mapped), "numpy": "numpy" in sys.modules}))
 """
 
-# What every Linux has, by the rules of manylinux.
+# The libraries that manylinux expects on every Linux.
 SYSTEM = ("ld-linux", "libc.so", "libm.so", "libpthread", "libdl", "librt", "libresolv", "libgcc_s", "libstdc++")
 SYSTEM += ("libz.so", "libexpat.so")
 
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with the wheel and nothing else; not even numpy, which only its users need."""
+    """An environment with only the wheel; not even numpy, which only some users need."""
     if not (BUILD / "venv/bin/auditwheel").exists():
         pytest.skip("no auditwheel in build/venv: scripts/venv build/venv wheel")
     folder = tmp_path_factory.mktemp("wheel")
@@ -50,7 +50,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _clean() -> dict[str, str]:
-    """Without the package of the build folder, which pip would take for an installed one."""
+    """Without the build folder's package, which pip would regard as installed."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
@@ -58,7 +58,7 @@ def run(*command: str | Path, folder: Path) -> str:
     return subprocess.run(command, cwd=folder, env=_clean(), check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def test_it_brings_every_library(bare: Path, tmp_path: Path) -> None:
+def test_wheel_contains_every_library(bare: Path, tmp_path: Path) -> None:
     said = json.loads(run(bare / "bin/python", "-c", SCRIPT, folder=tmp_path))
     assert said["equal"] is True
     assert said["numpy"] is False
@@ -70,14 +70,14 @@ def test_it_brings_every_library(bare: Path, tmp_path: Path) -> None:
     assert [name for name in foreign if "python" not in name] == []
 
 
-def test_it_brings_the_command_line(bare: Path, tmp_path: Path) -> None:
+def test_wheel_contains_the_command_line(bare: Path, tmp_path: Path) -> None:
     run(bare / "bin/python", "-c", SCRIPT, folder=tmp_path)
     for command in [bare / "bin/deltawire"], [bare / "bin/python", "-m", "deltawire"]:
         assert run(*command, "--version", folder=tmp_path).split()[1] == dw.__version__
         assert json.loads(run(*command, "log", "store", "--json", folder=tmp_path))["head"] == 1
 
 
-def test_it_says_what_is_inside(bare: Path) -> None:
+def test_wheel_contains_an_sbom(bare: Path) -> None:
     [info] = bare.glob("lib/python*/site-packages/deltawire-*.dist-info")
     sbom = json.loads((info / "sboms/deltawire.cdx.json").read_text())
     assert (sbom["bomFormat"], sbom["metadata"]["component"]["version"]) == ("CycloneDX", dw.__version__)
@@ -92,7 +92,7 @@ def test_it_says_what_is_inside(bare: Path) -> None:
         assert f"License-File: {name}.txt" in metadata
 
 
-def test_verbs_to_try_and_measure_are_elsewhere(bare: Path, tmp_path: Path) -> None:
+def test_wheel_has_no_lab_verbs(bare: Path, tmp_path: Path) -> None:
     program = bare / "bin/deltawire"
     verbs = ["demo", "simulate", "bench"]
     shown = run(program, "--help", folder=tmp_path).splitlines()
@@ -109,7 +109,7 @@ def test_verbs_to_try_and_measure_are_elsewhere(bare: Path, tmp_path: Path) -> N
         assert f"make build && build-program/deltawire {verb}" in line
 
 
-def test_nothing_to_try_measure_or_test_is_compiled(tmp_path: Path) -> None:
+def test_wheel_has_no_test_or_lab_code(tmp_path: Path) -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["scikit-build"]
     defines = settings["cmake"]["define"] | {
         "CMAKE_UNITY_BUILD": "OFF",  # every source by its name

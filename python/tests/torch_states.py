@@ -1,4 +1,4 @@
-"""What the tests of torch models share."""
+"""Shared by tests of torch models."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,13 +19,13 @@ def state_bits(state: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Ten
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """Of what safetensors calls so: numpy's name is torch's."""
+    """The torch dtype for a safetensors name; torch uses numpy's names."""
     found: torch.dtype = getattr(torch, np.dtype(ARRAY_DTYPES[name]).name)
     return found
 
 
 def published(store: Any, version: int | None = None) -> dict[str, torch.Tensor]:
-    """A version of a chain, as a replica has it."""
+    """A version of a chain, read by a replica."""
     chain = dw.Chain(store)
     specs = chain.tensors(chain.head if version is None else version)
     mine = {spec.name: torch.zeros(spec.shape, dtype=torch_dtype(spec.dtype)) for spec in specs}

@@ -1,4 +1,4 @@
-"""A store that tests look into while it is used."""
+"""A store that tests can observe during use."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

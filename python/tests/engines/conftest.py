@@ -12,7 +12,7 @@ from deltawire.engines.host import Host
 
 @pytest.fixture(autouse=True)
 def _keeper_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process for each of hundreds of hosts would take minutes; test_host.py has the process itself."""
+    """Hundreds of processes, one per host, would take minutes; test_host.py tests the process itself."""
     monkeypatch.setattr(Host, "in_process", True)
 
 

@@ -51,7 +51,7 @@ class Layer(nn.Module):
         self.w2 = nn.Parameter(torch.zeros(EXPERTS, HIDDEN, INNER // world, dtype=dtype))
 
     def load(self, name: str, tensor: torch.Tensor) -> None:
-        """As an engine's loader does: slices of the tensor to slices of fused parameters."""
+        """Copy slices of the tensor to slices of fused parameters, like an engine's loader."""
         rank, world = self.rank, self.world
         if name == "input_layernorm.weight":
             self.norm.data.copy_(tensor)
@@ -75,7 +75,7 @@ class Layer(nn.Module):
 
 
 class Engine(nn.Module):
-    """A rank of an engine, as far as its weights go."""
+    """The weights of one rank of an engine."""
 
     def __init__(
         self, rank: int = 0, world: int = 1, *, tied: bool = False, transposed: bool = False, dtype: torch.dtype = torch.bfloat16

@@ -1,4 +1,4 @@
-"""A trainer's store, a host's folder and a server on it, whose follower goes on step by step as a test tells it to."""
+"""A trainer's store, a host's folder and a server on it, whose follower advances step by step on request."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ from deltawire.engines.settings import Settings
 
 
 class Server:
-    """An engine's server: engines side by side, each one worker, and the follower, which is told what to do step by step."""
+    """An engine's server: engines side by side, each with one worker, and the follower, advanced step by step."""
 
     def __init__(self, settings: Settings, members: list[Member]) -> None:
         self.members = members
@@ -29,7 +29,7 @@ class Server:
         self.follow(settings)
 
     def follow(self, settings: Settings) -> None:
-        """With a follower that knows nothing yet, as when an API server has come anew."""
+        """Start a new follower without state, like a restarted API server."""
         self.follower = self.http.app.state.deltawire = Follower(settings, self)
 
     @property
@@ -51,7 +51,7 @@ class Server:
         self.labels.append(served.version)
 
     def go_on(self) -> None:
-        """One step of the follower, with what it does of a failure."""
+        """One step of the follower, including its handling of a failure."""
         try:
             asyncio.run(self.follower._go_on())
         except Exception as error:
@@ -69,7 +69,7 @@ class Server:
         return answer.status_code, answer.json()
 
     def go_on_until(self, status: int, **wanted: Any) -> None:
-        """Until that is the answer to whether it is ready."""
+        """Advance until the readiness query returns this status."""
         wait_until(lambda: self.go_on() or self.ready(**wanted)[0] == status)
 
     def metrics(self) -> dict[str, float]:
@@ -103,7 +103,7 @@ class World:
         return identity(self.chain, self.chain.step(seed, pull=False))
 
     def replace_run(self, folder: Path, versions: int) -> dw.Publisher:
-        """Another run at the same place, with the same numbers. A follower may be writing its heartbeat there."""
+        """Publish another run in the same place, with the same numbers. A follower may be writing its heartbeat there."""
         Path(self.chain.store).rename(folder / "replaced")
         publisher = dw.Publisher(self.chain.store)
         for number in range(versions):

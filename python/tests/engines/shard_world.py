@@ -1,4 +1,4 @@
-"""Ranks of a trainer as processes that publish what each holds, and workers that hold boxes of the same tensors."""
+"""Ranks of a trainer as processes that publish their shards, and workers that hold boxes of the same tensors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HIDDEN, INNER, VOCAB, EXPERTS, LAYERS = 512, 1024, 300, 4, 2
 
 
 def model(seed: int = 0) -> dict[str, torch.Tensor]:
-    """Large enough for tiles, and a vocabulary that cuts them."""
+    """Large enough for tiles, with a vocabulary size that cuts them."""
     generator = torch.Generator().manual_seed(seed)
 
     def some(*shape: int) -> torch.Tensor:
@@ -62,7 +62,7 @@ class Box:
 
 
 def boxes_of(spec: str, tensors: dict[str, torch.Tensor]) -> list[list[Box]]:
-    """What each rank holds: `tp` cuts matrices, `fsdp` rows; `ep` and `pp` deal experts and layers."""
+    """The boxes of each rank: `tp` cuts matrices, `fsdp` rows; `ep` and `pp` distribute experts and layers."""
     counts = {"tp": 1, "fsdp": 1, "ep": 1, "pp": 1} | {
         word: int(count) for word, count in (one.split("=") for one in spec.split(","))
     }
@@ -89,7 +89,7 @@ def part_of(box: Box, tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Shards(nn.Module):
-    """A worker's weights: a parameter for each box, in memory of its own."""
+    """A worker's weights: a parameter for each box, in its own memory."""
 
     def __init__(self, boxes: list[Box], tensors: dict[str, torch.Tensor]) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class Shards(nn.Module):
 
 
 def publish_as_rank(process: Process, folder: Path, spec: str, dies: int | None) -> str:
-    """Publishes version N, of weights that follow from N, as soon as FOLDER/N is there; ends with FOLDER/end.
+    """Publish version N, with weights derived from N, as soon as FOLDER/N exists; end with FOLDER/end.
 
     `dies`: a rank that is gone after version 1.
     """
@@ -137,7 +137,7 @@ def publish_as_rank(process: Process, folder: Path, spec: str, dies: int | None)
 
 
 def write(path: Path, text: str) -> None:
-    """There whole, or not at all."""
+    """Write atomically."""
     path.with_suffix(".new").write_text(text)
     path.with_suffix(".new").rename(path)
 
@@ -171,7 +171,7 @@ class Trainer:
 
 
 class GroupRank:
-    """A worker among threads: what each says is received by all."""
+    """A worker among threads, with an all-gather."""
 
     def __init__(self, rank: int, barrier: threading.Barrier, words: list[Any]) -> None:
         self.rank, self.size, self._barrier, self._words = rank, len(words), barrier, words
@@ -185,7 +185,7 @@ class GroupRank:
 
 
 class Served:
-    """An engine whose workers are on a host each, between whose steps calls are made."""
+    """An engine with one worker per host; a test makes calls between its steps."""
 
     def __init__(
         self, folder: Path, tensors: dict[str, Any], models: list[Any], hosts: list[int] | None = None, **settings: Any
@@ -210,7 +210,7 @@ class Served:
             )
 
     def call(self, name: str, **options: Any) -> list[Any]:
-        """What each answers; versions as numbers."""
+        """The answer of each worker, with versions as numbers."""
         said: list[Any] = [None] * len(self.members)
 
         def one(rank: int) -> None:
@@ -230,7 +230,7 @@ class Served:
         return self.call("attach")
 
     def go_to(self, version: int) -> None:
-        """What must come whole may not be here yet when it is asked for: then an engine asks again."""
+        """Update until it succeeds: whole tensors may not have arrived at the first request."""
         wait_until(lambda: self.call("update", wanted=[version]) == [{"ok": version}] * len(self.members))
 
     def assert_serves(self, expected: list[Any]) -> None:

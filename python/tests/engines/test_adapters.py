@@ -1,4 +1,4 @@
-"""LoRA adapters: what PEFT saves is what a replica holds, and what does not fit is refused before anything changes."""
+"""LoRA adapters: replicas hold what PEFT saves, and unfit adapters are refused before anything changes."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ def same_as_saved(model: torch.nn.Module, folder: Path, tmp_path: Path, name: st
     ],
     ids=str,
 )
-def test_a_replica_holds_what_peft_saves(tmp_path, options):
+def test_replica_equals_what_peft_saves(tmp_path, options):
     model, store = with_lora(**options), str(tmp_path / "store")
     with dw.Publisher(store, model, adapter=True) as publisher:
         for _ in range(3):
@@ -93,7 +93,7 @@ def test_a_replica_holds_what_peft_saves(tmp_path, options):
             step(model)
 
 
-def test_peft_loads_a_replica_and_computes_the_same(model, tmp_path):
+def test_peft_loads_a_replica_with_the_same_outputs(model, tmp_path):
     store = str(tmp_path / "store")
     dw.Publisher(store, model, adapter=True).publish()
     loaded = peft.PeftModel.from_pretrained(tiny(), pulled(store, tmp_path / "local"))
@@ -102,7 +102,7 @@ def test_peft_loads_a_replica_and_computes_the_same(model, tmp_path):
         assert torch.equal(loaded(tokens).logits, model.eval()(tokens).logits)
 
 
-def test_a_half_that_two_modules_share_comes_twice(model, tmp_path):
+def test_shared_halves_are_published_twice(model, tmp_path):
     attention, store = model.base_model.model.model.layers[0].self_attn, str(tmp_path / "store")
     attention.v_proj.lora_A["default"] = attention.q_proj.lora_A["default"]
     dw.Publisher(store, model, adapter=True).publish()
@@ -111,20 +111,20 @@ def test_a_half_that_two_modules_share_comes_twice(model, tmp_path):
     check_adapter(folder)
 
 
-def test_one_of_several_adapters(model, tmp_path):
+def test_publishes_one_of_several_adapters(model, tmp_path):
     model.add_adapter("other", peft.LoraConfig(r=2, target_modules=["k_proj"], task_type="CAUSAL_LM"))
     dw.Publisher(str(tmp_path / "store"), model, adapter="other").publish()
     same_as_saved(model, pulled(str(tmp_path / "store"), tmp_path / "local"), tmp_path, "other")
 
 
 class Falling(set):
-    """In the order that another process may have a set in."""
+    """A set in another order, as in another process."""
 
     def __iter__(self):
         return iter(sorted(super().__iter__(), reverse=True))
 
 
-def test_the_configuration_is_the_same_bytes_in_every_process(model):
+def test_configuration_bytes_are_the_same_in_every_process(model):
     modules, adapter, texts = ["q_proj", "k_proj", "v_proj", "o_proj"], Adapter(model), set()
     for order in sorted, Falling:
         model.peft_config["default"].target_modules = order(modules)
@@ -132,7 +132,7 @@ def test_the_configuration_is_the_same_bytes_in_every_process(model):
     assert len(texts) == 1
 
 
-def test_a_changed_configuration_comes_with_its_version(model, tmp_path):
+def test_changed_configuration_is_part_of_its_version(model, tmp_path):
     store = str(tmp_path / "store")
     with dw.Publisher(store, model, adapter=True) as publisher:
         publisher.publish()
@@ -144,7 +144,7 @@ def test_a_changed_configuration_comes_with_its_version(model, tmp_path):
         assert json.loads((folder / "adapter_config.json").read_text())["lora_alpha"] == alpha
 
 
-def test_files_beside_an_adapter_stay(model, tmp_path):
+def test_keeps_extra_files_of_an_adapter(model, tmp_path):
     store, card = str(tmp_path / "store"), tmp_path / "README.md"
     card.write_text("an adapter")
     with dw.Publisher(store, model, adapter=True) as publisher:
@@ -160,7 +160,7 @@ def test_files_beside_an_adapter_stay(model, tmp_path):
     assert not (pulled(store, tmp_path / "local") / "README.md").exists()
 
 
-def test_what_is_no_adapter_is_refused(model, tmp_path):
+def test_refuses_models_that_are_not_adapters(model, tmp_path):
     store = str(tmp_path / "store")
     with pytest.raises(dw.InvalidArgument, match="needs a PEFT model, and got LlamaForCausalLM"):
         dw.Publisher(store, tiny(), adapter=True)
@@ -173,7 +173,7 @@ def test_what_is_no_adapter_is_refused(model, tmp_path):
         dw.Publisher(store, model, adapter=True, quantize="fp8-block")
 
 
-def test_an_adapter_that_was_deleted(model, tmp_path):
+def test_reports_a_deleted_adapter(model, tmp_path):
     model.add_adapter("other", peft.LoraConfig(r=2, target_modules=["k_proj"], task_type="CAUSAL_LM"))
     with dw.Publisher(str(tmp_path / "store"), model, adapter="default") as publisher:
         publisher.publish()
@@ -182,7 +182,7 @@ def test_an_adapter_that_was_deleted(model, tmp_path):
             publisher.publish()
 
 
-def test_the_command_line_publishes_and_pulls_an_adapter(model, tmp_path):
+def test_command_line_publishes_and_pulls_an_adapter(model, tmp_path):
     if not CLI.exists():
         pytest.skip("the command line tool is not built")
     saved, store, local = tmp_path / "saved", str(tmp_path / "store"), tmp_path / "local"
@@ -198,7 +198,7 @@ def test_the_command_line_publishes_and_pulls_an_adapter(model, tmp_path):
     check_adapter(tmp_path / "folders" / "current")
 
 
-def test_an_anchor_has_the_name_too(model, tmp_path):
+def test_anchor_has_the_adapter_file_name(model, tmp_path):
     store = str(tmp_path / "store")
     with dw.Publisher(store, model, adapter=True) as publisher:
         for _ in range(3):
@@ -208,7 +208,7 @@ def test_an_anchor_has_the_name_too(model, tmp_path):
     assert (pulled(store, tmp_path / "local") / "adapter_model.safetensors").exists()
 
 
-def test_trl_with_a_peft_config(tmp_path):
+def test_publishes_from_trl_with_a_peft_config(tmp_path):
     trl, datasets = pytest.importorskip("trl"), pytest.importorskip("datasets")
     from deltawire.trainers.hf import PublishCallback
 
@@ -256,7 +256,7 @@ def cut_rank(name: str, tensor: torch.Tensor) -> torch.Tensor:
         (lambda _, tensor: tensor.to(torch.float8_e4m3fn), "is F8_E4M3, and"),
     ],
 )
-def test_weights_that_do_not_go_together(saved, change, words):
+def test_rejects_inconsistent_weights(saved, change, words):
     file, tensors = saved / "adapter_model.safetensors", {}
     for name, tensor in load_file(file).items():
         new = change(name, tensor)
@@ -277,13 +277,13 @@ def test_weights_that_do_not_go_together(saved, change, words):
         ("[" * 100_000, "adapter_config.json: maximum recursion depth"),
     ],
 )
-def test_configurations_that_are_none(saved, text, words):
+def test_rejects_invalid_configurations(saved, text, words):
     (saved / "adapter_config.json").write_text(text)
     with pytest.raises(dw.Error, match=words):
         check_adapter(saved)
 
 
-def test_a_file_that_is_cut_short(saved, tmp_path):
+def test_rejects_a_truncated_file(saved, tmp_path):
     weights = saved / "adapter_model.safetensors"
     os.truncate(weights, weights.stat().st_size - 40)
     stage = Stage(tmp_path / "local")
@@ -293,7 +293,7 @@ def test_a_file_that_is_cut_short(saved, tmp_path):
     stage.close()
 
 
-def test_other_bytes_are_not_the_versions(model, tmp_path):
+def test_proof_detects_a_changed_byte(model, tmp_path):
     store = str(tmp_path / "store")
     dw.Publisher(store, model, adapter=True).publish()
     folder = pulled(store, tmp_path / "local")
@@ -307,7 +307,7 @@ def test_other_bytes_are_not_the_versions(model, tmp_path):
         prove_adapter(folder, store, dw.Chain(store)[0].identity, None)
 
 
-def test_a_stage_removes_what_a_killed_server_left(saved, tmp_path):
+def test_stage_removes_files_of_a_killed_server(saved, tmp_path):
     program = (
         "import os, sys; from pathlib import Path; from deltawire.engines.adapters import Stage\n"
         "stage = Stage(sys.argv[1]); stage.take(Path(sys.argv[2]), 'v1'); os.kill(os.getpid(), 9)"
@@ -329,13 +329,13 @@ def test_a_stage_removes_what_a_killed_server_left(saved, tmp_path):
     "values",
     [{"adapter": "a@b"}, {"base_model": "m"}, {"adapter": "a", "shards": True, "transport": "group"}, {"adapter": "a\n"}],
 )
-def test_settings_that_cannot_be_meant(values):
+def test_rejects_contradictory_settings(values):
     more = {"master_address": "h", "master_port": 1, "world_size": 2, "rank_offset": 1} if "transport" in values else {}
     with pytest.raises(dw.InvalidArgument):
         Settings.of({"store": "s", "local": "l"} | values | more)
 
 
-def test_an_adapter_that_is_published_in_the_background(model, tmp_path):
+def test_publishes_an_adapter_in_the_background(model, tmp_path):
     store = str(tmp_path / "store")
     with dw.Publisher(store, model, adapter=True) as publisher:
         future = publisher.publish(wait=False)
@@ -347,7 +347,7 @@ def test_an_adapter_that_is_published_in_the_background(model, tmp_path):
 
 
 class Shelf:
-    """An engine as far as a follower of adapters knows it: it holds adapters by label."""
+    """The part of an engine that a follower of adapters uses: it holds adapters by label."""
 
     def __init__(self) -> None:
         self.held: dict[str, Path] = {}
@@ -387,7 +387,7 @@ def publish_next(publisher, model) -> None:
 
 @pytest.fixture
 def followed(model, tmp_path, monkeypatch):
-    """A publisher, an engine, and the follower between them; old versions may go at once."""
+    """A publisher, an engine, and the follower between them; old versions may be removed at once."""
     from deltawire.engines import adapters as adapter_follower
 
     monkeypatch.setattr(adapter_follower, "_GRACE_SECONDS", 0)
@@ -414,7 +414,7 @@ async def come_to(follower, version: int) -> None:
     raise AssertionError(follower.seen)
 
 
-async def test_a_version_stays_for_as_long_as_a_request_runs_with_it(model, followed):
+async def test_keeps_a_version_while_requests_use_it(model, followed):
     publisher, shelf, follower = followed
     await come_to(follower, 0)
     shelf.requests = {"policy@0": 1}
@@ -431,7 +431,7 @@ async def test_a_version_stays_for_as_long_as_a_request_runs_with_it(model, foll
     assert len(list(follower._stage.folder.iterdir())) == 2  # the version and the lock
 
 
-async def test_what_the_engine_refuses_is_not_served(model, followed):
+async def test_version_refused_by_the_engine_is_not_served(model, followed):
     publisher, shelf, follower = followed
     await come_to(follower, 0)
     publish_next(publisher, model)
@@ -448,7 +448,7 @@ async def test_what_the_engine_refuses_is_not_served(model, followed):
 
 
 @pytest.mark.parametrize("first", [True, False])
-async def test_what_cannot_be_served_is_unloaded(model, followed, first):
+async def test_unloads_a_version_that_cannot_be_served(model, followed, first):
     publisher, shelf, follower = followed
     if not first:
         await come_to(follower, 0)
@@ -468,7 +468,7 @@ async def test_what_cannot_be_served_is_unloaded(model, followed, first):
     await come_to(follower, newest)
 
 
-async def test_a_version_that_the_engine_does_not_let_go_of_is_unloaded_later(model, followed):
+async def test_retries_a_failed_unload_later(model, followed):
     publisher, shelf, follower = followed
     await come_to(follower, 0)
     shelf.keeps_all = True
@@ -484,7 +484,7 @@ async def test_a_version_that_the_engine_does_not_let_go_of_is_unloaded_later(mo
     assert len(list(follower._stage.folder.iterdir())) == 2
 
 
-async def test_a_name_that_somebody_removed_is_served_again(followed):
+async def test_serves_a_removed_name_again(followed):
     _, shelf, follower = followed
     await come_to(follower, 0)
     shelf.names.clear()
@@ -495,7 +495,7 @@ async def test_a_name_that_somebody_removed_is_served_again(followed):
     assert all(folder.exists() for folder in shelf.held.values())
 
 
-def test_a_chain_that_was_once_a_models(model, tmp_path):
+def test_follows_a_chain_that_held_a_model_before(model, tmp_path):
     store, local = str(tmp_path / "store"), tmp_path / "local"
     (tmp_path / "adapter_config.json").write_text('{"r": 4}')
     publisher = dw.Publisher(store, options=dw.PublishOptions(schema_change=True))
@@ -509,7 +509,7 @@ def test_a_chain_that_was_once_a_models(model, tmp_path):
         stage.close()
 
 
-def test_only_adapters_of_the_named_model_are_taken(model, tmp_path):
+def test_accepts_adapters_of_the_named_base_model_only(model, tmp_path):
     from deltawire.engines.adapters import AdapterFollower
 
     store, shelf = str(tmp_path / "store"), Shelf()

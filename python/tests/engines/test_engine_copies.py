@@ -1,4 +1,4 @@
-"""Copies of weights that an engine keeps outside its parameters: they follow, are proven, and nothing else is written to."""
+"""Copies of weights that an engine keeps outside its parameters follow and are proven; nothing else is written."""
 
 from contextlib import closing
 from pathlib import Path
@@ -89,7 +89,7 @@ def test_copies_follow_their_parameters(scene, made):
     scene.assert_copied(model.impl.sinks)
 
 
-def test_copies_are_taken_back_with_an_update(scene):
+def test_copies_are_rolled_back_with_a_failed_update(scene):
     model = Sinks(scene.tensors)
     worker, before = scene.attached(model), scene.tensors
     scene.step()
@@ -101,10 +101,10 @@ def test_copies_are_taken_back_with_an_update(scene):
     assert torch.equal(model.impl.sinks, before["sinks"].float())
 
 
-# ---- where they are
+# ---- finding copies
 
 
-def test_copies_under_other_names_and_in_lists_follow(scene):
+def test_finds_copies_under_other_names_and_in_lists(scene):
     model = Sinks(scene.tensors)
     model.sinks_cached = model.sinks.detach().float()
     model.impls = [Backend(model.sinks)]
@@ -116,7 +116,7 @@ def test_copies_under_other_names_and_in_lists_follow(scene):
     assert worker.prove().unproven == ("constant",)
 
 
-def test_copies_that_share_memory_have_their_own_values(scene):
+def test_copies_in_shared_memory_keep_their_own_values(scene):
     model = Sinks(scene.tensors)
     both = torch.stack([model.sinks.detach(), model.other.detach()]).float()
     model.impl.sinks, model.impl.other = both
@@ -130,7 +130,7 @@ def test_copies_that_share_memory_have_their_own_values(scene):
     assert worker.prove().unproven == ("constant",)
 
 
-def test_copies_in_layers_of_an_engine_follow_in_somebodys_own_model(scene, monkeypatch):
+def test_finds_copies_in_engine_layers_of_custom_models(scene, monkeypatch):
     class Layer(Sinks):
         pass
 
@@ -168,8 +168,8 @@ def test_copies_follow_with_shards(tmp_path):
             assert (said["ok"]["wrong"], said["ok"]["unproven"]) == ((), ())
 
 
-def test_memory_that_an_engine_works_with_is_no_copy(tmp_path):
-    """Though it is equal to a weight at first: both are zeros."""
+def test_workspace_memory_is_not_a_copy(tmp_path):
+    """Even if it equals a weight at first: both are zeros."""
     scene = Scene(tmp_path, other=torch.zeros(8, dtype=torch.bfloat16))
     model = Sinks(scene.tensors)
     model.workspace = torch.zeros(8)
@@ -184,8 +184,8 @@ def test_memory_that_an_engine_works_with_is_no_copy(tmp_path):
 # ---- attaching that fails
 
 
-def test_copies_are_known_after_attaching_has_failed_once(scene, monkeypatch):
-    """The server was started from an older checkpoint, which the first attempt has brought to the version already."""
+def test_finds_copies_when_attaching_is_retried(scene, monkeypatch):
+    """The server started from an older checkpoint, which the first attempt has already updated to the version."""
     scene.replica.close()
     model = Sinks({name: tensor - 1 for name, tensor in scene.tensors.items()})
     begin_worker, errors = Worker._begin, [dw.errors.IoError("disk full")]
@@ -206,7 +206,7 @@ def test_copies_are_known_after_attaching_has_failed_once(scene, monkeypatch):
         member.close()
 
 
-def test_a_rank_that_cannot_look_for_copies_does_not_leave_the_others_waiting(tmp_path, monkeypatch):
+def test_failed_search_for_copies_fails_all_ranks(tmp_path, monkeypatch):
     chain = Chain(tmp_path)
     engines = loaded_ranks(chain)
     workers = ranks(chain, engines)

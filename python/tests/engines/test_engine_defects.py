@@ -1,4 +1,4 @@
-"""What once went wrong with workers of engines."""
+"""Regression tests of engine workers."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ from deltawire.engines.workers import WorkerFile
 
 
 class Threaded(Engine):
-    """SGLang's DeepSeek: tensors are loaded by a pool of threads."""
+    """Like SGLang's DeepSeek, whose tensors are loaded by a thread pool."""
 
     def load_weights(self, weights) -> None:
         with ThreadPoolExecutor(2) as pool:
@@ -35,7 +35,7 @@ class Threaded(Engine):
                 future.result()
 
 
-def test_a_loader_with_threads_writes_nothing_while_it_is_recorded(tmp_path):
+def test_recording_a_threaded_loader_writes_nothing(tmp_path):
     chain, engine = Chain(tmp_path), Threaded()
     engine.load_weights(chain.tensors.items())
     worker = chain.attached(engine)
@@ -47,7 +47,7 @@ def test_a_loader_with_threads_writes_nothing_while_it_is_recorded(tmp_path):
 
 
 class Scalar(nn.Module):
-    """As vLLM and SGLang load parameters of one element."""
+    """Loads parameters of one element like vLLM and SGLang."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Scalar(nn.Module):
 
 
 class Given(Scalar):
-    """Takes the checkpoint's memory instead of copying it."""
+    """Keeps the checkpoint's memory instead of copying it."""
 
     def load_weights(self, weights) -> None:
         for name, tensor in weights:
@@ -76,7 +76,7 @@ class Given(Scalar):
 
 
 @pytest.mark.parametrize("kind", [Scalar, Given])
-def test_parameters_that_are_not_copied_are_updated_too(tmp_path, kind):
+def test_updates_parameters_loaded_without_copies(tmp_path, kind):
     tensors = {"scale": torch.tensor(0.5), "weight": torch.arange(4.0)}
     chain, model = Chain(tmp_path, tensors), kind()
     model.load_weights(tensors.items())
@@ -121,7 +121,7 @@ def test_ranks_attach_to_one_version(tmp_path):
         assert_same(engine, loaded(chain.tensors, rank=rank, world=2))
 
 
-def test_a_proof_that_fails_on_one_rank_fails_on_all(tmp_path):
+def test_failed_proof_on_one_rank_fails_on_all(tmp_path):
     chain, engines, workers = two_ranks(tmp_path)
     before = loaded_ranks(chain)
     together(workers, lambda w: w.attach().version)
@@ -140,7 +140,7 @@ def test_a_proof_that_fails_on_one_rank_fails_on_all(tmp_path):
     assert together(workers, lambda w: w.update().version) == [1, 1]
 
 
-def test_attaching_fails_on_all_ranks(tmp_path, monkeypatch):
+def test_failed_attach_on_one_rank_fails_on_all(tmp_path, monkeypatch):
     chain, _, workers = two_ranks(tmp_path)
     held = WorkerFile(chain.local, "w1")  # somebody else's
     results = together(workers, lambda w: w.attach().version)
@@ -150,7 +150,7 @@ def test_attaching_fails_on_all_ranks(tmp_path, monkeypatch):
     assert together(workers, lambda w: w.attach().version) == [0, 0]
 
 
-def test_no_mix_of_versions_when_one_rank_has_reloaded(tmp_path):
+def test_failed_reload_on_one_rank_mixes_no_versions(tmp_path):
     chain = Chain(tmp_path)
     engines = [packed(chain.tensors), loaded(chain.tensors)]
     workers = ranks(chain, engines)
@@ -176,7 +176,7 @@ def test_no_mix_of_versions_when_one_rank_has_reloaded(tmp_path):
     assert_same(engines[1], loaded(chain.tensors))
 
 
-def test_a_reload_takes_the_version_that_is_written(tmp_path, monkeypatch):
+def test_reload_uses_the_version_being_written(tmp_path, monkeypatch):
     chain, engine, worker = attached(tmp_path, packed)
     chain.step(1)
     first = chain.tensors
@@ -203,8 +203,8 @@ def test_a_reload_takes_the_version_that_is_written(tmp_path, monkeypatch):
     assert_same(engine, packed(chain.tensors))
 
 
-def test_a_loader_that_takes_all_tensors_makes_no_mix_of_versions(tmp_path):
-    """SGLang, quantised: what it loads is read in the pause, in which the host's replica may go on."""
+def test_loader_of_all_tensors_mixes_no_versions(tmp_path):
+    """Quantised SGLang reads what it loads during the pause, while the host's replica may advance."""
     chain = Chain(tmp_path)
     engine, given, between = packed(chain.tensors), [], []
 
@@ -229,7 +229,7 @@ def test_a_loader_that_takes_all_tensors_makes_no_mix_of_versions(tmp_path):
     assert set(given) == set(before)
     assert_same(engine, packed(before))
     assert worker.version == 0
-    # It went on before the pause: nothing is begun.
+    # The replica advanced before the pause: nothing is started.
     given.clear()
     with pytest.raises(dw.errors.Unavailable, match="was expected"):
         worker._update(Wanted.of(identity(chain, 1)), "all", 0.0) if worker.stage(identity(chain, 1)) else None
@@ -244,7 +244,7 @@ def member_of(chain, engine, **options):
     return closing(Member(settings, engine, engine="test", **options))
 
 
-def test_a_member_says_that_its_loader_takes_all_tensors(tmp_path):
+def test_member_can_request_reloads_of_all_tensors(tmp_path):
     chain = Chain(tmp_path)
     engine, given = packed(chain.tensors), []
 
@@ -261,7 +261,7 @@ def test_a_member_says_that_its_loader_takes_all_tensors(tmp_path):
         assert all(names == set(chain.tensors) for names in given)
 
 
-def test_what_is_staged_for_another_version_is_not_written(tmp_path):
+def test_does_not_write_what_is_staged_for_another_version(tmp_path):
     chain, engines, workers = two_ranks(tmp_path)
     together(workers, lambda w: w.attach().version)
     chain.step(1)
@@ -277,7 +277,7 @@ def test_what_is_staged_for_another_version_is_not_written(tmp_path):
         assert_same(engine, loaded(one, rank=rank, world=2))
 
 
-def test_a_worker_that_does_not_know_its_version_does_not_update(tmp_path):
+def test_worker_of_unknown_version_does_not_update(tmp_path):
     chain, _, worker = attached(tmp_path)
     chain.step(1)
     worker.served = None
@@ -285,7 +285,7 @@ def test_a_worker_that_does_not_know_its_version_does_not_update(tmp_path):
         worker.update(verify="off")
 
 
-def test_a_member_serves_on_after_a_reload_that_failed(tmp_path):
+def test_member_serves_on_after_a_failed_reload(tmp_path):
     chain = Chain(tmp_path)
     engine, before = packed(chain.tensors), packed(chain.tensors)
     calls = []
@@ -306,7 +306,7 @@ def test_a_member_serves_on_after_a_reload_that_failed(tmp_path):
         assert_same(engine, packed(chain.tensors))
 
 
-def test_a_version_of_other_dtypes_is_refused(tmp_path):
+def test_refuses_a_version_of_other_dtypes(tmp_path):
     tensors = {"weight": torch.arange(64, dtype=torch.float16), "scale": torch.ones(1)}
     chain, model = Chain(tmp_path, tensors), Scalar()
     model.weight = nn.Parameter(torch.zeros(64, dtype=torch.float16))
@@ -318,7 +318,7 @@ def test_a_version_of_other_dtypes_is_refused(tmp_path):
     assert torch.equal(model.weight.data, tensors["weight"])
 
 
-def test_an_array_that_is_too_large_is_reloaded(tmp_path, monkeypatch):
+def test_reloads_arrays_that_are_too_large(tmp_path, monkeypatch):
     monkeypatch.setattr(map_module, "_MAX_ELEMENTS", 8)  # a reload copies what it may have to put back: 2**32 elements are 16 GiB
     tensors = {"weight": torch.arange(4.0), "scale": torch.ones(1)}
     chain, model = Chain(tmp_path, tensors), Scalar()
@@ -366,7 +366,7 @@ class Lost:
         self.calls.append(f"version {version}")
 
 
-def test_an_engine_that_lost_its_weights_is_not_ready_and_attaches_again(tmp_path):
+def test_engine_without_weights_is_not_ready_and_reattaches(tmp_path):
     chain = Chain(tmp_path)
     chain.step(1)
     follower = Follower(Settings(store=chain.store, local=chain.local, interval=0.01), Lost(chain))
@@ -379,7 +379,7 @@ def test_an_engine_that_lost_its_weights_is_not_ready_and_attaches_again(tmp_pat
 
 
 class Latent(nn.Module):
-    """SGLang's DeepSeek: attention is computed with copies of `kv_b_proj`, which are made when it is loaded."""
+    """Like SGLang's DeepSeek: attention uses copies of `kv_b_proj` that are made during loading."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -394,7 +394,7 @@ class Latent(nn.Module):
         self.w_kc = made if self.w_kc is None else self.w_kc.copy_(made)
 
 
-def test_what_is_computed_of_weights_follows_them(tmp_path):
+def test_values_computed_from_weights_follow(tmp_path):
     tensors = {"kv_b_proj.weight": torch.arange(24.0).reshape(6, 4), "o_proj.weight": torch.ones(4, 4)}
     chain, model = Chain(tmp_path, tensors), Latent()
     model.load_weights(tensors.items())
@@ -408,7 +408,7 @@ def test_what_is_computed_of_weights_follows_them(tmp_path):
 
 
 class Half(Scalar):
-    """Has some rows of a tensor alone, or some of them twice."""
+    """Holds only some rows of a tensor, or some of them twice."""
 
     def __init__(self, *rows: slice) -> None:
         super().__init__()
@@ -425,7 +425,7 @@ class Half(Scalar):
 
 
 @pytest.mark.parametrize("rows", [(slice(0, 4),), (slice(0, 4), slice(2, 6))], ids=str)
-def test_tensors_that_are_not_held_once_and_whole_are_not_proven(tmp_path, rows):
+def test_partly_or_doubly_held_tensors_are_not_proven(tmp_path, rows):
     tensors = {"scale": torch.tensor(0.5), "weight": torch.arange(4.0), "rows": torch.arange(24.0).reshape(6, 4)}
     chain, model = Chain(tmp_path, tensors), Half(*rows)
     model.load_weights(tensors.items())

@@ -1,4 +1,4 @@
-"""Atomic groups: a quantised module is reloaded whole, and what an engine loaded is taken back whole."""
+"""Atomic groups: a quantised module is reloaded as a whole, and rolled back as a whole."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def checkpoint() -> dict[str, torch.Tensor]:
 
 
 class Method:
-    """What quantising methods of engines are: they process a module, and keep a handle of their kernel."""
+    """Like an engine's quantisation method: processes a module, and keeps a handle of its kernel."""
 
     def __init__(self) -> None:
         self.handle: torch.Tensor | None = None
 
     def process(self, layer: Linear) -> None:
-        """Packs the weight into another shape, frees the original, and takes one scale for all."""
+        """Pack the weight into another shape, free the original, and use one scale for all."""
         largest = layer.weight_scale.data.max()
         codes = torch.round(layer.weight.data.float() * layer.weight_scale.data / largest).to(torch.int8)
         self.handle = codes.t().contiguous()
@@ -58,13 +58,13 @@ class Linear(nn.Module):
         self.create()
 
     def create(self) -> None:
-        """As before anything is loaded."""
+        """The state before loading."""
         rows = SIZE * self.parts
         self.weight: Any = nn.Parameter(torch.full((rows, SIZE), 77, dtype=torch.int8), requires_grad=False)
         self.weight_scale = nn.Parameter(torch.full((rows, 1), 1e6), requires_grad=False)
 
     def output(self) -> torch.Tensor:
-        """What requests see: memory of the module, and of its kernel."""
+        """The values that requests use: memory of the module and of its kernel."""
         assert self.quant_method.handle is not None
         return torch.cat([self.packed.flatten(), self.quant_method.handle.flatten()]).float() * self.weight_scale
 
@@ -98,7 +98,7 @@ class Model(nn.Module):
             getattr(linear, name.rpartition(".")[2]).data.narrow(0, row * SIZE, SIZE).copy_(tensor)
 
     def reload(self, weights: Any) -> None:
-        """Modules that something is loaded into are made anew, and processed once."""
+        """Recreate the modules that receive weights, and process each once."""
         touched: dict[Linear, Any] = {}
         self.reloads.append(set())
         for name, tensor in weights:
@@ -129,7 +129,7 @@ class Scene(Chain):
         self.worker = self.attached(self.model, reload=self.model.reload)
 
     def step(self, *names: str) -> int:
-        """Something of these tensors changes."""
+        """Change some elements of these tensors."""
         for name in names:
             self.tensors[name] = self.tensors[name].clone()
             if self.tensors[name].dtype == torch.int8:
@@ -149,7 +149,7 @@ def assert_serves(scene: Scene, tensors: dict[str, torch.Tensor]) -> None:
         assert torch.equal(own, fresh)
 
 
-def test_modules_are_reloaded_whole_and_others_are_left_alone(scene):
+def test_reloads_whole_modules_and_no_others(scene):
     assert "model.norm.weight" not in scene.worker.report.reloaded, (
         "what is not packed is found though other modules bear no load"
     )
@@ -170,7 +170,7 @@ def test_modules_are_reloaded_whole_and_others_are_left_alone(scene):
 
 
 @pytest.mark.parametrize("where", ["layers.0.mlp.down_proj.weight", "layers.1.self_attn.q_proj.weight_scale"])
-def test_a_loader_that_breaks_leaves_the_old_version(scene, where):
+def test_failing_loader_keeps_the_old_version(scene, where):
     before, objects = dict(scene.tensors), [dict(vars(linear)["_parameters"]) for linear in scene.model.linears()]
     for _ in range(2):  # and again
         version = scene.step("model.norm.weight", *(name for name in scene.tensors if "layers" in name))
@@ -187,7 +187,7 @@ def test_a_loader_that_breaks_leaves_the_old_version(scene, where):
     assert_serves(scene, scene.tensors)
 
 
-def test_an_update_whose_proof_fails_takes_reloaded_modules_back_too(scene):
+def test_failed_proof_restores_reloaded_modules(scene):
     before = dict(scene.tensors)
     scene.step("model.norm.weight", "model.layers.0.mlp.down_proj.weight")
     scene.worker.stage()
@@ -200,7 +200,7 @@ def test_an_update_whose_proof_fails_takes_reloaded_modules_back_too(scene):
     assert_serves(scene, scene.tensors)
 
 
-def test_a_scale_that_is_no_number_is_not_served(scene):
+def test_nan_scale_is_not_served(scene):
     name, before = "model.layers.1.mlp.down_proj.weight_scale", dict(scene.tensors)
     scene.tensors[name] = scene.tensors[name].clone()
     scene.tensors[name][5] = float("nan")
@@ -224,7 +224,7 @@ def test_a_scale_that_is_no_number_is_not_served(scene):
         (torch.tensor([1.0, float("-inf")]), False),
     ],
 )
-def test_scales_of_all_dtypes_are_checked(scale, good):
+def test_checks_scales_of_all_dtypes(scale, good):
     if good:
         check_scales([("a.weight_scale", scale)], 1)
     else:
@@ -232,7 +232,7 @@ def test_scales_of_all_dtypes_are_checked(scale, good):
             check_scales([("a.weight_scale", scale)], 1)
 
 
-def test_a_version_without_a_scale_is_refused(scene):
+def test_refuses_a_version_without_a_scale(scene):
     before = dict(scene.tensors)
     del scene.tensors["model.layers.0.self_attn.k_proj.weight_scale"]
     scene.step("model.layers.0.self_attn.k_proj.weight")
@@ -241,7 +241,7 @@ def test_a_version_without_a_scale_is_refused(scene):
     assert_serves(scene, before)
 
 
-def test_undo_sees_all_ways_to_change_a_model():
+def test_undo_reverts_every_kind_of_change():
     model = nn.Linear(8, 8).requires_grad_(False)
     model.register_buffer("table", torch.arange(8.0))
     model.note = torch.ones(4)
@@ -271,7 +271,7 @@ def test_undo_sees_all_ways_to_change_a_model():
     assert not hasattr(model, "extra")
 
 
-def test_undo_restores_a_dtype_and_what_was_resized():
+def test_undo_restores_dtypes_and_sizes():
     model = nn.Linear(8, 8).requires_grad_(False)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     undo = Undo([model])
@@ -285,7 +285,7 @@ def test_undo_restores_a_dtype_and_what_was_resized():
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
-def test_undo_looks_into_containers_of_containers():
+def test_undo_searches_nested_containers():
     model = nn.Module()
     model.tables = {"deep": [{"er": (torch.ones(2), [torch.ones(3)])}], "other": OrderedDict(a=torch.ones(4))}
     model.tables["itself"] = model.tables
@@ -315,7 +315,7 @@ def trained() -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("format", ["fp8-block", "int4-g32-asymmetric"])
-def test_a_version_has_a_weight_with_all_that_belongs_to_it_or_nothing_of_it(format):
+def test_version_has_a_weight_with_its_scales_or_neither(format):
     weights, gone = trained(), "model.layers.0.self_attn.k_proj."
     url = f"memory:whole-{format}"
     with dw.Publisher(url, quantize=format, options=dw.PublishOptions(schema_change=True)) as publisher:
@@ -326,7 +326,7 @@ def test_a_version_has_a_weight_with_all_that_belongs_to_it_or_nothing_of_it(for
 
 
 class Head(nn.Module):
-    """As vLLM keeps the head on a CPU: the weight stays, and a closure computes with a packed copy."""
+    """Like vLLM's head on a CPU: the weight stays, and a closure computes with a packed copy."""
 
     def __init__(self, weight: torch.Tensor) -> None:
         super().__init__()
@@ -346,7 +346,7 @@ class Head(nn.Module):
         self.pack()
 
 
-def test_a_copy_that_only_a_kernel_knows_follows(tmp_path):
+def test_updates_copies_known_only_to_a_kernel(tmp_path):
     weight = torch.randn(16, 16)
     chain, head = Chain(tmp_path, {"weight": weight}), Head(weight)
     worker = chain.attached(head, reload=head.reload)
@@ -357,7 +357,7 @@ def test_a_copy_that_only_a_kernel_knows_follows(tmp_path):
 
 
 class Experts(nn.Module):
-    """A module whose weights are kept as they are, and whose scales are converted on the way."""
+    """A module that keeps its weights unchanged and converts its scales while loading."""
 
     def __init__(self, tensors: dict[str, torch.Tensor]) -> None:
         super().__init__()
@@ -371,7 +371,7 @@ class Experts(nn.Module):
             getattr(self, kind).data.narrow(0, int(expert) * SIZE, SIZE).copy_(tensor)
 
     def reload(self, weights: Any) -> None:
-        """As engines do it: from fresh memory, and then into the old place."""
+        """Load into new memory, then copy to the old place, like engines."""
         fresh = {"weight": torch.full_like(self.weight, 77), "weight_scale": torch.full_like(self.weight_scale, 1e6)}
         served = {name: getattr(self, name).data for name in fresh}
         for name, tensor in fresh.items():
@@ -382,8 +382,8 @@ class Experts(nn.Module):
             getattr(self, name).data = tensor
 
 
-def test_weights_come_along_with_scales_that_are_converted(tmp_path):
-    """An engine that is given one of them alone serves what lies in fresh memory for the other."""
+def test_weights_are_reloaded_with_converted_scales(tmp_path):
+    """With only one of them, an engine would serve uninitialised memory for the other."""
     torch.manual_seed(4)
     tensors = {}
     for expert in range(2):

@@ -1,4 +1,4 @@
-"""What an engine says that it serves is what it serves: of which run, proven or not, ready or not, and on all workers."""
+"""An engine reports correctly what it serves: which run, proven or not, ready or not, on all workers."""
 
 import asyncio
 import shutil
@@ -28,7 +28,7 @@ from deltawire.engines.worker import Worker
 # ---- which run
 
 
-def test_a_run_that_replaced_another_is_not_served(world, tmp_path):
+def test_replaced_run_is_not_served(world, tmp_path):
     for seed in range(1, 5):
         world.server.serve(world.step(seed))
     held = world.server.follower.seen.served
@@ -70,7 +70,7 @@ def test_moving_the_folder_away_follows_the_other_run(world, tmp_path):
 
 
 @pytest.mark.parametrize("verify", ["all", "off"])
-def test_a_folder_that_another_process_moved_to_another_run_is_compared(tmp_path, verify):
+def test_folder_switched_to_another_run_is_compared(tmp_path, verify):
     chain, engine, worker = attached(tmp_path)
     chain.replica.close()
     shutil.rmtree(chain.local)
@@ -89,7 +89,7 @@ def test_a_folder_that_another_process_moved_to_another_run_is_compared(tmp_path
     assert_same(engine, loaded(other.tensors))
 
 
-def test_a_number_that_was_published_again_is_another_version(tmp_path):
+def test_republished_number_is_another_version(tmp_path):
     chain = Chain(tmp_path)
     version = identity(chain, 0)
     assert Wanted.of(version).is_met_by(version)
@@ -100,10 +100,10 @@ def test_a_number_that_was_published_again_is_another_version(tmp_path):
     assert not ANY.is_met_by(None)
 
 
-# ---- never less than asked
+# ---- never below the wanted version
 
 
-def test_an_update_never_ends_with_less_than_was_asked_for(tmp_path, monkeypatch):
+def test_update_never_ends_below_the_wanted_version(tmp_path, monkeypatch):
     chain, engine, worker = attached(tmp_path)
     chain.step(1)
     first = chain.tensors
@@ -118,7 +118,7 @@ def test_an_update_never_ends_with_less_than_was_asked_for(tmp_path, monkeypatch
     assert_same(engine, loaded(first))
 
 
-def test_versions_that_come_faster_than_they_are_staged_do_not_starve_the_engine(world, monkeypatch):
+def test_fast_versions_do_not_starve_staging(world, monkeypatch):
     stage, gate = Worker._stage, threading.Semaphore(0)
 
     def slow(self, goal):
@@ -145,12 +145,12 @@ def test_versions_that_come_faster_than_they_are_staged_do_not_starve_the_engine
 # ---- all engines
 
 
-def test_answers_that_differ_are_no_answer():
+def test_different_answers_are_an_error():
     with pytest.raises(RuntimeError, match="differently: 12, 13"):
         same([{"ok": 12}, {"ok": 13}])
 
 
-def test_engines_side_by_side_go_to_a_version_together_or_not_at_all(pair, monkeypatch):
+def test_engines_side_by_side_update_together_or_not_at_all(pair, monkeypatch):
     world, server = pair, pair.server
     broken = server.members[1].worker
     write = broken._write
@@ -170,7 +170,7 @@ def test_engines_side_by_side_go_to_a_version_together_or_not_at_all(pair, monke
     assert server.labels == [0, 1]
 
 
-def test_engines_that_serve_different_versions_are_not_ready(pair):
+def test_engines_with_different_versions_are_not_ready(pair):
     wanted = pair.step(1)
     wait_until(lambda: local_identity(pair.chain.local) == wanted)
     assert pair.server.members[0].call("update", wanted=[1])["ok"] == wanted
@@ -182,8 +182,8 @@ def test_engines_that_serve_different_versions_are_not_ready(pair):
     assert pair.server.ready(version=1)[0] == 200
 
 
-def test_engines_that_attached_at_different_versions_go_to_one(pair):
-    """The server is not ready before they are known to agree."""
+def test_engines_attached_at_different_versions_agree_on_one(pair):
+    """The server is not ready until they are known to agree."""
     wanted = pair.step(1)
     wait_until(lambda: local_identity(pair.chain.local) == wanted)
     assert pair.server.members[1].call("update", wanted=[1])["ok"] == wanted
@@ -208,8 +208,8 @@ def test_engines_that_attached_at_different_versions_go_to_one(pair):
 
 
 @pytest.mark.parametrize("what", ["_read", "_compare", "_check_scales"])
-def test_what_is_read_is_of_one_version_from_the_beginning(tmp_path, monkeypatch, what):
-    """The folder goes to the wanted version while it is read: at the end it is that one, and what was read is a mix."""
+def test_reads_one_version_from_start_to_end(tmp_path, monkeypatch, what):
+    """The folder advances to the wanted version while it is read: at the end it has that version, but the reads were mixed."""
     chain, _, worker = attached(tmp_path)
     chain.step(1, pull=False)
     read, names = LocalCheckpoint.read, sorted(chain.tensors)
@@ -230,7 +230,7 @@ def test_what_is_read_is_of_one_version_from_the_beginning(tmp_path, monkeypatch
 # ---- ready, proof, health
 
 
-def test_a_failed_proof_is_not_ready_until_it_is_healed(world):
+def test_not_ready_between_failed_proof_and_heal(world):
     world.server.serve(world.step(1))
     assert world.server.metrics()["proof_ok"] == 1
     with torch.no_grad():
@@ -248,7 +248,7 @@ def test_a_failed_proof_is_not_ready_until_it_is_healed(world):
     assert world.server.metrics()["proof_ok"] == 1
 
 
-def test_without_a_proof_there_is_none(make_world):
+def test_verification_off_gives_no_proof(make_world):
     world = make_world(verify="off")
     world.server.serve(world.step(1))
     assert "proof_ok" not in world.server.metrics()
@@ -258,7 +258,7 @@ def test_without_a_proof_there_is_none(make_world):
     assert "proof_ok" not in world.server.metrics(), "that was of another version"
 
 
-def test_replicated_weights_that_differ_between_ranks_are_wrong(tmp_path):
+def test_detects_differing_replicated_weights(tmp_path):
     chain = Chain(tmp_path)
     engines = loaded_ranks(chain)
     workers = ranks(chain, engines)
@@ -275,7 +275,7 @@ def test_replicated_weights_that_differ_between_ranks_are_wrong(tmp_path):
 
 
 @pytest.mark.parametrize("stride", [1, 2, 16])
-def test_samples_go_round_whatever_versions_are_taken(tmp_path, stride):
+def test_samples_cover_all_tensors_at_any_stride(tmp_path, stride):
     chain, _, worker = attached(tmp_path)
     seen: set[str] = set()
     of = worker._pieces.of
@@ -289,7 +289,7 @@ def test_samples_go_round_whatever_versions_are_taken(tmp_path, stride):
     assert seen == set(chain.tensors)
 
 
-def test_a_resume_that_fails_is_tried_again_and_not_ready(world):
+def test_failed_resume_is_retried_and_not_ready(world):
     wanted = world.step(1)
     world.server.resume_error = "the engine core does not answer"
     wait_until(lambda: world.server.go_on() or world.server.paused)
@@ -304,10 +304,10 @@ def test_a_resume_that_fails_is_tried_again_and_not_ready(world):
     assert world.server.ready()[0] == 200
 
 
-# ---- who may ask
+# ---- access control
 
 
-def test_routes_ask_for_the_engines_key(world):
+def test_routes_require_the_engines_key(world):
     app = world.server.http.app
     app.state.deltawire_is_allowed = lambda headers: headers.get("authorization") == "Bearer sesame"
     for method, path in [("GET", "status"), ("GET", "ready"), ("GET", "metrics"), ("POST", "prove"), ("POST", "update")]:
@@ -315,7 +315,7 @@ def test_routes_ask_for_the_engines_key(world):
     assert world.server.http.get("/deltawire/ready", headers={"Authorization": "Bearer sesame"}).status_code == 200
 
 
-def test_callers_name_only_stores_and_folders_that_the_operator_allows(tmp_path, monkeypatch):
+def test_callers_may_name_allowed_stores_and_folders_only(tmp_path, monkeypatch):
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "link").symlink_to(tmp_path / "home")
     stores = ["s3://bucket/runs", "http://10.0.0.1:8410", str(tmp_path / "stores")]
@@ -343,7 +343,7 @@ def test_callers_name_only_stores_and_folders_that_the_operator_allows(tmp_path,
     Allowed.of({}).check(Settings.of(good))
 
 
-def test_urls_of_files_do_not_lead_out_of_what_is_allowed(tmp_path):
+def test_file_urls_do_not_escape_allowed_folders(tmp_path):
     stores, secret = tmp_path / "stores", tmp_path / "secret"
     stores.mkdir()
     secret.mkdir()
@@ -356,7 +356,7 @@ def test_urls_of_files_do_not_lead_out_of_what_is_allowed(tmp_path):
             allowed.check(Settings.of(good | {"store": f"file://{stores}{bad}"}))
 
 
-def test_metrics_name_the_run_and_no_lag_across_runs(world):
+def test_metrics_name_the_run_and_omit_lag_across_runs(world):
     served = world.server.follower.seen.served
     status = asyncio.run(world.server.follower.status())
     assert f'weight_version{{run="{served.run}"}} 0' in prometheus_text(status)

@@ -1,4 +1,4 @@
-"""One worker process of an engine: answers instead of exceptions, and workers that do not leave each other waiting."""
+"""One worker process of an engine: it answers instead of raising, and workers do not block each other."""
 
 import pickle
 import sys
@@ -27,7 +27,7 @@ def _published(folder: Path) -> tuple[Chain, Settings]:
     return chain, Settings(store=chain.store, local=chain.local, interval=0.05, timeout=30)
 
 
-def test_a_member_goes_to_a_version_and_proves_it(tmp_path: Path) -> None:
+def test_member_updates_to_a_version_and_proves_it(tmp_path: Path) -> None:
     chain, settings = _published(tmp_path)
     engine = loaded(chain.tensors)
     with closing(Member(settings, engine, engine="test")) as member:
@@ -40,7 +40,7 @@ def test_a_member_goes_to_a_version_and_proves_it(tmp_path: Path) -> None:
         assert member.call("status")["ok"]["served"] == identity(chain, 1)._asdict()
 
 
-def test_a_version_is_staged_before_it_is_asked_for(tmp_path: Path) -> None:
+def test_stages_a_version_before_the_update(tmp_path: Path) -> None:
     chain, settings = _published(tmp_path)
     with closing(Member(settings, loaded(chain.tensors), engine="test")) as member:
         member.call("attach")
@@ -51,7 +51,7 @@ def test_a_version_is_staged_before_it_is_asked_for(tmp_path: Path) -> None:
 
 
 class _Two:
-    """A group whose other worker says something."""
+    """A group with a scripted second worker."""
 
     rank, size = 0, 2
 
@@ -62,7 +62,7 @@ class _Two:
         return [data, data if self.other == "as this one" else pickle.dumps(self.other)]
 
 
-def test_a_version_that_does_not_come_to_one_worker_comes_to_none(tmp_path: Path) -> None:
+def test_version_missing_on_one_worker_updates_none(tmp_path: Path) -> None:
     chain, settings = _published(tmp_path)
     group = _Two()
     with closing(Member(settings, loaded(chain.tensors), engine="test", group=group)) as member:
@@ -76,7 +76,7 @@ def test_a_version_that_does_not_come_to_one_worker_comes_to_none(tmp_path: Path
         assert member.served == identity(chain, 0)
 
 
-def test_what_cannot_be_done_is_answered(tmp_path: Path) -> None:
+def test_failures_are_answers(tmp_path: Path) -> None:
     settings = Settings(store=str(tmp_path / "store"), local=str(tmp_path / "local"), interval=0.05)
     with closing(Member(settings, Engine(), engine="test")) as member:
         assert "holds no version yet" in member.call("attach")["error"]
@@ -85,7 +85,7 @@ def test_what_cannot_be_done_is_answered(tmp_path: Path) -> None:
         assert member.call("status")["ok"]["pid"]
 
 
-def test_sglangs_loader_raises_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sglang_loader_reports_failures_without_raising(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DELTAWIRE_STORE", "DELTAWIRE_LOCAL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(loader, "_member", None)
@@ -101,7 +101,7 @@ def test_sglangs_loader_raises_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert "verify='some'" in (loader.report_outcome(None, load_format="deltawire.engines.sglang.load") or (None, ""))[1]
 
 
-def test_sglangs_loader_speaks_for_itself_alone() -> None:
+def test_sglang_loader_reports_its_own_loads_only() -> None:
     loader._outcome = {"ok": dw.Identity("1a2b3c4d", 3, "")}
     assert loader.report_outcome((True, "Success"), load_format="direct") is None
     loader._outcome = {"ok": dw.Identity("1a2b3c4d", 3, "")}
@@ -134,7 +134,7 @@ def scheduler_half(monkeypatch):
 
 
 @pytest.mark.parametrize("there_before", [True, False])
-def test_requests_are_computed_anew_also_when_the_version_came_late(scheduler_half, monkeypatch, there_before):
+def test_retracts_requests_also_for_a_late_version(scheduler_half, monkeypatch, there_before):
     done: list[str] = []
     scheduler = SimpleNamespace(
         _engine_paused=False,

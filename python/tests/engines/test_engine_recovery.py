@@ -1,4 +1,4 @@
-"""A server after something went wrong: it goes back together, heals by itself, and is not ready before that is true."""
+"""A server after a failure: its engines roll back together, it heals by itself, and it is not ready before that."""
 
 import asyncio
 import itertools
@@ -54,7 +54,7 @@ def wait_until_staged(world: World) -> None:
 
 
 class Rounds(threading.Event):
-    """Counts how often a thread looks whether it is to end."""
+    """Counts how often a thread checks whether to stop."""
 
     number = 0
 
@@ -63,7 +63,7 @@ class Rounds(threading.Event):
         return super().wait(timeout)
 
 
-def test_a_version_is_taken_back_though_the_next_one_has_come(pair, monkeypatch):
+def test_rolls_back_though_the_next_version_has_arrived(pair, monkeypatch):
     first, second = pair.server.members
     first._stop = rounds = Rounds()
     pair.step(1)
@@ -85,7 +85,7 @@ def test_a_version_is_taken_back_though_the_next_one_has_come(pair, monkeypatch)
     pair.server.go_on_until(200, version=2)
 
 
-def test_a_failed_proof_is_not_forgotten_when_another_engine_fails(pair, monkeypatch):
+def test_failed_proof_is_kept_when_another_engine_fails(pair, monkeypatch):
     pair.server.serve(pair.step(1))
     fail_a_proof(pair)
     wait_until(lambda: pair.server.members[0].worker.staged)  # what heals it; the next version comes to the other alone
@@ -101,7 +101,7 @@ def test_a_failed_proof_is_not_forgotten_when_another_engine_fails(pair, monkeyp
         assert_same(engine, loaded(pair.chain.tensors))
 
 
-def test_what_could_not_be_taken_back_is_not_served(pair, monkeypatch):
+def test_failed_rollback_is_not_served(pair, monkeypatch):
     first, second = (member.worker for member in pair.server.members)
     put_back = first._put_back
 
@@ -125,8 +125,8 @@ def test_what_could_not_be_taken_back_is_not_served(pair, monkeypatch):
 # ---- a keeper that dies
 
 
-def test_the_keeper_may_be_killed_anywhere(tmp_path, monkeypatch):
-    """Between the notice of a version and its record: the engine comes to the newest one, proven, and the checkpoint too."""
+def test_survives_a_killed_keeper_at_any_point(tmp_path, monkeypatch):
+    """Killed between the notice of a version and its record: engine and checkpoint still reach the newest version, proven."""
     monkeypatch.setattr(Host, "in_process", False)
     start = subprocess.Popen
     log = tmp_path / "points"
@@ -167,7 +167,7 @@ def test_the_keeper_may_be_killed_anywhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("loses", [False, True], ids=["level 1", "level 2"])
-def test_nothing_reads_the_weights_of_an_engine_that_sleeps(tmp_path, loses):
+def test_does_not_read_weights_of_a_sleeping_engine(tmp_path, loses):
     world = World(tmp_path)
     (member,) = world.server.members
     try:
@@ -192,11 +192,11 @@ def test_nothing_reads_the_weights_of_an_engine_that_sleeps(tmp_path, loses):
         world.server.close()
 
 
-# ---- a caller who waits
+# ---- a waiting caller
 
 
 class SilentWatch:
-    """Of a store that says nothing when it changes: woken, or over."""
+    """The watch of a store without notifications: it is woken or times out."""
 
     def __init__(self, _: Any) -> None:
         self._woken = threading.Event()
@@ -210,7 +210,7 @@ class SilentWatch:
         self._woken.set()
 
 
-def test_a_question_for_a_version_that_is_not_served_looks_into_the_store(tmp_path, monkeypatch):
+def test_query_for_a_newer_version_checks_the_store(tmp_path, monkeypatch):
     monkeypatch.setattr(_core, "Watch", SilentWatch)
     world = World(tmp_path, interval=300)
     try:
@@ -235,7 +235,7 @@ def proofs_of(world: World) -> list[tuple[int, str]]:
     return [(proof["version"], proof["mode"]) for proof in reports if proof is not None]
 
 
-def test_each_version_is_proven_after_the_engine_has_resumed(behind):
+def test_proves_each_version_after_the_resume(behind):
     for number in (1, 2):
         wanted = behind.step(number)
         behind.server.serve(wanted)
@@ -245,7 +245,7 @@ def test_each_version_is_proven_after_the_engine_has_resumed(behind):
         assert_same(engine, loaded(behind.chain.tensors))
 
 
-def test_no_version_is_replaced_before_its_proof_is_known(behind):
+def test_waits_for_the_proof_before_the_next_version(behind):
     behind.step(1)
     wait_until_staged(behind)
     behind.server.go_on()
@@ -260,7 +260,7 @@ def test_no_version_is_replaced_before_its_proof_is_known(behind):
     assert [(mode, proven.version) for mode, proven in seen[:2]] == [("behind", 1)] * 2
 
 
-def test_weights_that_a_later_proof_finds_wrong_are_healed(behind):
+def test_heals_weights_that_fail_a_later_proof(behind):
     behind.step(1)
     wait_until_staged(behind)
     with torch.no_grad():
@@ -279,7 +279,7 @@ def test_weights_that_a_later_proof_finds_wrong_are_healed(behind):
 # ---- healing
 
 
-def test_a_healed_engine_keeps_nothing_that_wrong_weights_computed(world):
+def test_healing_drops_the_cache(world):
     kept: list[bool] = []
 
     async def pause(keep_cache: bool) -> None:
@@ -292,7 +292,7 @@ def test_a_healed_engine_keeps_nothing_that_wrong_weights_computed(world):
     assert kept == [True, False]
 
 
-def test_weights_are_compared_while_the_engine_serves(world, monkeypatch):
+def test_healing_compares_weights_without_a_pause(world, monkeypatch):
     compare, paused = Worker._compare, []
 
     def compare_and_note(self: Worker, *arguments: Any) -> Any:
@@ -306,7 +306,7 @@ def test_weights_are_compared_while_the_engine_serves(world, monkeypatch):
 
 
 def versions_come_while_it_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With every read of the host's checkpoint comes a version, and there is time to patch it in."""
+    """Publish a version with every read of the host's checkpoint, and leave time to apply it."""
     read, seeds = LocalCheckpoint.read, itertools.count(1)
 
     def read_slowly(self: LocalCheckpoint, name: str) -> torch.Tensor:
@@ -321,7 +321,7 @@ def versions_come_while_it_is_read(world: World, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(LocalCheckpoint, "read", read_slowly)
 
 
-def test_versions_that_come_fast_do_not_keep_a_server_from_healing(world, monkeypatch):
+def test_heals_while_versions_arrive_fast(world, monkeypatch):
     fail_a_proof(world)
     versions_come_while_it_is_read(world, monkeypatch)
     world.server.go_on_until(200)
@@ -329,13 +329,13 @@ def test_versions_that_come_fast_do_not_keep_a_server_from_healing(world, monkey
 
 
 class Odd(Engine):
-    """Keeps one weight otherwise than the checkpoint: its module goes through the engine's own loader."""
+    """Stores one weight differently than the checkpoint: its module uses the engine's own loader."""
 
     def load_weights(self, weights) -> None:
         super().load_weights((name, tensor + 1 if name == "model.norm.weight" else tensor) for name, tensor in weights)
 
 
-def test_versions_that_come_fast_do_not_starve_modules_that_are_reloaded(make_world, monkeypatch):
+def test_reloads_modules_while_versions_arrive_fast(make_world, monkeypatch):
     world = make_world(kind=Odd)
     assert "model.norm.weight" in world.server.members[0].worker.report.reloaded
     versions_come_while_it_is_read(world, monkeypatch)
@@ -343,14 +343,14 @@ def test_versions_that_come_fast_do_not_starve_modules_that_are_reloaded(make_wo
     world.server.go_on_until(200, version=1)
 
 
-def test_one_engine_of_two_is_healed(pair):
+def test_heals_one_engine_of_two(pair):
     fail_a_proof(pair)
     pair.server.go_on_until(200)
     for engine in pair.engines:
         assert_same(engine, loaded(pair.chain.tensors))
 
 
-def test_weights_are_healed_at_the_served_version_where_the_caller_decides(make_world):
+def test_heals_at_the_served_version_without_follow(make_world):
     world = make_world(follow=False)
     fail_a_proof(world)
     world.server.go_on_until(200)
@@ -358,7 +358,7 @@ def test_weights_are_healed_at_the_served_version_where_the_caller_decides(make_
     assert_same(world.engines[0], loaded(checkpoint()))
 
 
-def test_weights_are_not_healed_by_a_version_that_nobody_asked_for(make_world):
+def test_does_not_heal_to_an_unrequested_version(make_world):
     world = make_world(follow=False)
     follower, wanted = world.server.follower, world.step(1)
     wait_until(lambda: local_identity(world.chain.local) == wanted)
@@ -374,7 +374,7 @@ def test_weights_are_not_healed_by_a_version_that_nobody_asked_for(make_world):
     assert_same(world.engines[0], loaded(world.chain.tensors))
 
 
-def test_a_failed_proof_is_healed_where_no_checkpoint_is_kept(make_world):
+def test_heals_without_a_local_checkpoint(make_world):
     world = make_world(shards=True)
     world.server.serve(world.step(1))
     assert local_identity(world.chain.local).version == 0
@@ -388,8 +388,8 @@ def test_a_failed_proof_is_healed_where_no_checkpoint_is_kept(make_world):
 
 
 @pytest.mark.filterwarnings("default")  # PEFT's
-def test_an_adapter_is_not_healed_from_files_that_are_wrong(tmp_path):
-    """Whatever `verify` says."""
+def test_does_not_heal_an_adapter_from_wrong_files(tmp_path):
+    """For every value of `verify`."""
     adapters = pytest.importorskip("test_adapters")
     from deltawire.engines.adapters import AdapterFollower
 
@@ -419,10 +419,10 @@ def test_an_adapter_is_not_healed_from_files_that_are_wrong(tmp_path):
             follower.close()
 
 
-# ---- what is said
+# ---- labels, runs and manifests
 
 
-def test_a_label_that_could_not_be_set_is_set_later(world):
+def test_retries_a_failed_label(world):
     set_version, errors = world.server.set_version, [RuntimeError("the engine core does not answer")]
 
     async def fail_once(served: dw.Identity) -> None:
@@ -439,7 +439,7 @@ def test_a_label_that_could_not_be_set_is_set_later(world):
     assert world.server.labels == [0, 1]
 
 
-def test_a_version_that_was_written_is_served_though_it_could_not_be_noted(world, monkeypatch):
+def test_serves_a_written_version_that_could_not_be_recorded(world, monkeypatch):
     def fail_to_note(**_: Any) -> None:
         raise dw.errors.IoError("No space left on device")
 
@@ -452,20 +452,20 @@ def test_a_version_that_was_written_is_served_though_it_could_not_be_noted(world
     assert_same(world.engines[0], loaded(world.chain.tensors))
 
 
-def test_a_run_that_was_asked_for_is_the_run_that_is_served(make_world):
+def test_refuses_an_update_to_another_run(make_world):
     world = make_world(follow=False)
     said = world.server.members[0].call("update", wanted=list(Wanted(None, "f" * 32)), timeout=1)
     assert "of run ffffffff is wanted" in said["error"]
 
 
-def test_a_manifest_is_asked_for_with_its_version(world):
+def test_manifest_query_needs_a_version(world):
     served = world.server.follower.seen.served
     assert world.server.ready(manifest=served.manifest)[0] == 400
     assert world.server.ready(version=0, manifest="f" * 64)[0] == 503
     assert world.server.ready(version=0, manifest=served.manifest)[0] == 200
 
 
-def test_servers_that_share_a_folder_are_both_not_ready_when_it_cannot_go_on(world, monkeypatch):
+def test_servers_sharing_a_stuck_folder_are_both_not_ready(world, monkeypatch):
     other = Server(world.settings, [world.member("other", loaded(world.chain.tensors))])
     servers = [world.server, other]
     keep, tries, seen = Keeper._keep, Counter(), set()
@@ -496,8 +496,8 @@ def test_servers_that_share_a_folder_are_both_not_ready_when_it_cannot_go_on(wor
         other.close()
 
 
-def test_versions_do_not_go_back_by_themselves(world, tmp_path):
-    """The store was restored from a backup without its last version, and the folder was moved away."""
+def test_does_not_go_back_to_older_versions(world, tmp_path):
+    """The store was restored from a backup that lacks its last version, and the folder was moved away."""
     for seed in (1, 2):
         world.server.serve(world.step(seed))
     (manifest,) = Path(world.chain.store, "manifests").glob("*0002.json")

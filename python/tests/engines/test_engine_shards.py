@@ -1,4 +1,4 @@
-"""From the ranks of a trainer to the workers of an engine, each of which gets what it holds: real ranks, no engine."""
+"""From the ranks of a trainer to the workers of an engine, each of which gets its shard: real ranks, no engine."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_versions_go_from_ranks_to_workers(tmp_path: Path, caplog: pytest.LogCap
     assert ranks.results == ["ended"] * len(ranks.results)
 
 
-def test_a_trainer_rank_that_dies_is_named_and_the_version_before_is_served_on(tmp_path: Path) -> None:
+def test_names_a_dead_trainer_rank_and_serves_on(tmp_path: Path) -> None:
     with ExitStack() as closed:
         ranks = closed.enter_context(closing(Trainer(tmp_path / "trainer", "tp=2", dies=1)))
         workers = shards_of("tp=2", ranks.tensors)
@@ -63,7 +63,7 @@ def test_a_trainer_rank_that_dies_is_named_and_the_version_before_is_served_on(t
 
 
 class Origin(dw.Store):
-    """A chain in memory, as a server at the other end of a link has it: every range is counted, and may be damaged."""
+    """A chain in memory, like a remote server's: every range is counted, and may be damaged."""
 
     def __init__(self) -> None:
         self.inner = dw.open_store(f"memory:{uuid.uuid4().hex}")
@@ -111,7 +111,7 @@ class World:
         return made
 
     def start(self) -> Served:
-        """The server, with the weights that the host's folder was made of."""
+        """Start the server with the weights of the host's folder."""
         return Served(self.folder, self.tensors, self.engines(), self._hosts, store=self.store)
 
     def step(self) -> int:
@@ -132,10 +132,10 @@ class World:
 
 
 @pytest.mark.parametrize("hosts", [(0, 0), (0, 1)], ids=["one host", "a host each"])
-def test_what_is_coded_together_is_decoded_with_what_others_hold(
+def test_decodes_small_tensors_with_data_of_other_ranks(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, hosts: Sequence[int]
 ) -> None:
-    """Tensors too small for tiles: each worker keeps the rest of them beside its own part."""
+    """Tensors too small for tiles: each worker also keeps the rest of them."""
     with closing(World(tmp_path, hosts=hosts)) as world:
         assert world.served.attach() == [{"ok": 0}] * 2
         for _ in range(3):
@@ -145,7 +145,7 @@ def test_what_is_coded_together_is_decoded_with_what_others_hold(
 
 
 class Repacked(Engine):
-    """Keeps a parameter otherwise than the checkpoint does, whatever is loaded."""
+    """Always stores a parameter differently than the checkpoint."""
 
     def load_weights(self, weights: Any) -> None:
         super().load_weights(weights)
@@ -153,9 +153,7 @@ class Repacked(Engine):
 
 
 @pytest.mark.parametrize(("kind", "form"), [(Repacked, {}), (Engine, {"transposed": True})], ids=["repacked", "transposed"])
-def test_what_cannot_be_done_by_boxes_comes_whole(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: type, form: dict[str, Any]
-) -> None:
+def test_falls_back_to_whole_tensors(tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: type, form: dict[str, Any]) -> None:
     with closing(World(tmp_path, kind, **form)) as world:
         world.served.attach()
         for number in (1, 2):
@@ -165,7 +163,7 @@ def test_what_cannot_be_done_by_boxes_comes_whole(
         assert all(not said["ok"]["wrong"] for said in world.served.call("prove"))
 
 
-def test_a_worker_that_no_deltas_lead_to_the_version_gets_it_whole_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_worker_without_a_delta_path_fetches_the_whole_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with closing(World(tmp_path)) as world:
         first = world.tensors
         world.served.close()
@@ -186,7 +184,7 @@ def test_a_worker_that_no_deltas_lead_to_the_version_gets_it_whole_once(tmp_path
         assert world.local() == number, "by boxes again"
 
 
-def test_a_worker_that_comes_back_goes_on_from_what_its_host_has(tmp_path: Path) -> None:
+def test_restarted_worker_continues_from_its_hosts_files(tmp_path: Path) -> None:
     with closing(World(tmp_path)) as world:
         first = world.tensors
         world.served.attach()
@@ -203,7 +201,7 @@ def test_a_worker_that_comes_back_goes_on_from_what_its_host_has(tmp_path: Path)
         assert world.local() == 0
 
 
-def test_a_bit_that_flips_on_the_way_is_taken_back_and_made_good(tmp_path: Path) -> None:
+def test_rolls_back_and_recovers_from_a_flipped_bit(tmp_path: Path) -> None:
     with closing(World(tmp_path)) as world:
         world.served.attach()
         world.go_on()
@@ -220,7 +218,7 @@ def test_a_bit_that_flips_on_the_way_is_taken_back_and_made_good(tmp_path: Path)
         world.go_on()
 
 
-def test_the_other_name_of_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepts_the_alias_of_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     named = {"local": "l", "store": "s"}
     assert Settings.of(named | {"use_p2p_weight_update": True}).shards
     assert not Settings.of(named | {"use_p2p_weight_update": False}).shards
@@ -234,6 +232,6 @@ def test_the_other_name_of_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("verify", ["off", "sample"])
-def test_parts_of_objects_are_proven(verify: str) -> None:
+def test_shards_require_verification(verify: str) -> None:
     with pytest.raises(dw.InvalidArgument, match="only these verify"):
         Settings.of({"local": "l", "store": "s", "shards": True, "verify": verify})

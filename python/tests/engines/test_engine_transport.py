@@ -1,4 +1,4 @@
-"""Hosts of engines that get versions through a process group, or from a trainer that serves them over HTTP."""
+"""Hosts of engines that receive versions through a process group, or over HTTP from the trainer."""
 
 import socket
 import time
@@ -54,7 +54,7 @@ def wait_until(said: Callable[[], Any]) -> None:
         time.sleep(0.02)
 
 
-def test_a_host_gets_versions_through_a_group(tmp_path: Path) -> None:
+def test_host_receives_versions_through_a_group(tmp_path: Path) -> None:
     chain, local, port = tmp_path / "chain", tmp_path / "local", free_port()
     trainer = Trainer(chain, port)
     trainer.step()
@@ -73,7 +73,7 @@ def test_a_host_gets_versions_through_a_group(tmp_path: Path) -> None:
     trainer.close()
 
 
-def test_a_host_outlives_its_publisher_and_joins_the_next_one(tmp_path: Path) -> None:
+def test_host_survives_its_publisher_and_joins_the_next(tmp_path: Path) -> None:
     chain, local, port = tmp_path / "chain", tmp_path / "local", free_port()
     trainer = Trainer(chain, port)
     host = Host(settings(port, local, chain))
@@ -97,7 +97,7 @@ def test_a_host_outlives_its_publisher_and_joins_the_next_one(tmp_path: Path) ->
     trainer.close()
 
 
-def test_a_group_of_another_size_is_said_and_the_store_is_read(tmp_path: Path) -> None:
+def test_reports_a_wrong_group_size_and_reads_the_store(tmp_path: Path) -> None:
     chain, local, port = tmp_path / "chain", tmp_path / "local", free_port()
     trainer = Trainer(chain, port)
     trainer.step()
@@ -109,7 +109,7 @@ def test_a_group_of_another_size_is_said_and_the_store_is_read(tmp_path: Path) -
     trainer.close()
 
 
-def test_a_host_reads_a_trainer_that_serves(tmp_path: Path) -> None:
+def test_host_reads_from_a_serving_trainer(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("of the trainer\n")
     with (
         dw.Publisher("memory:served-to-hosts", {"w": np.zeros(1000, np.float32)}) as publisher,
@@ -147,12 +147,12 @@ def test_a_host_reads_a_trainer_that_serves(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_settings_that_cannot_be_meant(values: dict[str, Any], words: str) -> None:
+def test_rejects_contradictory_settings(values: dict[str, Any], words: str) -> None:
     with pytest.raises(dw.InvalidArgument, match=words):
         Settings.of({"local": "l", "store": "s"} | values)
 
 
-def test_settings_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     named = {"local": "/l", "store": "/s", "transport": "group", "master_address": "h", "master_port": "7000"}
     for name, value in (named | {"world_size": "3", "rank_offset": "2"}).items():
         monkeypatch.setenv(f"DELTAWIRE_{name.upper()}", value)
@@ -163,7 +163,7 @@ def test_settings_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "words" not in repr(Settings.of({"store": "s", "local": "l", "secret": "words"}))
 
 
-def test_a_secret_is_the_first_line_of_its_file_as_for_the_program(tmp_path: Path) -> None:
+def test_secret_is_the_first_line_of_its_file(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     for text in "of two words ", "of two words \n", "of two words \r\n# a note\n":
         file.write_bytes(text.encode())

@@ -1,4 +1,4 @@
-"""A worker of an engine, without an engine: a model that keeps its weights as engines do."""
+"""A worker without an engine: a model that stores its weights like an engine."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from deltawire.engines.workers import WorkerFile, oldest_served, read_workers
 
 
 def identity(chain: Chain, number: int) -> dw.Identity:
-    """Of a version of a trainer's chain."""
+    """The identity of a version of a trainer's chain."""
     return dw.Chain(chain.store)[number].identity
 
 
 class Chain:
-    """A trainer's chain, a host's copy of it, and what the newest version is."""
+    """A trainer's chain, a host's copy of it, and the newest version."""
 
     def __init__(self, folder: Path, tensors: dict[str, torch.Tensor] | None = None, **form) -> None:
         self.store, self.local = str(folder / "store"), str(folder / "local")
@@ -51,7 +51,7 @@ class Chain:
         return number
 
     def fetch(self) -> None:
-        """What a host fetches for its workers."""
+        """Fetch new versions for the host's workers."""
         self._spool = self._spool or _core.Spool(store_handle(self.store), Path(self.local), accept=dw.Accept())
         held = local_identity(self.local)
         self._spool.fetch_new(held and held.version, oldest_served(self.local))
@@ -60,7 +60,7 @@ class Chain:
         return self.publish(changed(self.tensors, seed, share), pull)
 
     def attached(self, model: torch.nn.Module, **options) -> Worker:
-        """A worker of a model, attached to what the host has."""
+        """A worker of a model, attached to the host's version."""
         worker = Worker(model, self.local, name="w", **options)
         worker.attach()
         return worker
@@ -84,7 +84,7 @@ def attached_to(chain: Chain, load=loaded):
 
 
 def attached(folder: Path, load=loaded):
-    """A chain too."""
+    """With a new chain."""
     chain = Chain(folder)
     return chain, *attached_to(chain, load)
 
@@ -95,7 +95,7 @@ def assert_same(engine: Engine, expected: Engine) -> None:
 
 
 class Rank:
-    """A rank among threads: what each says is received by all."""
+    """A rank among threads, with an all-gather."""
 
     def __init__(self, rank: int, size: int, barrier: threading.Barrier, words: list) -> None:
         self.rank, self.size, self._barrier, self._words = rank, size, barrier, words
@@ -109,7 +109,7 @@ class Rank:
 
 
 def together(workers, call):
-    """`call(worker)` in a thread for each; what they gave or raised."""
+    """Run `call(worker)` in a thread for each worker; return results or exceptions."""
     results: list = [None] * len(workers)
 
     def one(number, worker):
@@ -138,7 +138,7 @@ def loaded_ranks(chain: Chain, world: int = 2):
 
 
 @pytest.mark.parametrize("form", [{}, {"tied": True}, {"transposed": True}, {"dtype": torch.float32}], ids=str)
-def test_a_worker_follows(tmp_path, form):
+def test_worker_follows_versions(tmp_path, form):
     chain = Chain(tmp_path, **{key: value for key, value in form.items() if key != "transposed"})
     engine = loaded(chain.tensors, **form)
     worker = Worker(engine, chain.local, name="w")
@@ -157,7 +157,7 @@ def test_a_worker_follows(tmp_path, form):
 
 
 @pytest.mark.parametrize("world", [2, 4])
-def test_ranks_go_together(tmp_path, world):
+def test_ranks_update_together(tmp_path, world):
     chain = Chain(tmp_path)
     engines = loaded_ranks(chain, world)
     workers = ranks(chain, engines)
@@ -169,7 +169,7 @@ def test_ranks_go_together(tmp_path, world):
         assert_same(engine, expected)
     proofs = together(workers, lambda w: w.prove())
     assert all(proof.wrong == () and proof.num_tensors == len(chain.tensors) for proof in proofs), proofs
-    # One of them cannot: all stay where they are.
+    # If one of them fails, all stay at their version.
     chain.step(2)
     workers[1]._stage = lambda goal: (_ for _ in ()).throw(dw.errors.OutOfMemory("no room"))
     results = together(workers, lambda w: w.update().version)
@@ -180,7 +180,7 @@ def test_ranks_go_together(tmp_path, world):
     assert {worker.version for worker in workers} == {version}
 
 
-def test_a_wrong_weight_is_found_and_the_update_taken_back(chain):
+def test_rolls_back_on_a_wrong_weight(chain):
     engine, worker = attached_to(chain)
     with torch.no_grad():
         bits(engine.layers[1].qkv)[3, 3] ^= 4  # a cosmic ray
@@ -196,7 +196,7 @@ def test_a_wrong_weight_is_found_and_the_update_taken_back(chain):
 
 
 @pytest.mark.parametrize("verify", ["all", "sample", "behind", "off"])
-def test_after_a_failed_proof_all_weights_are_compared_and_proven(chain, verify):
+def test_failed_proof_compares_and_proves_all_weights(chain, verify):
     engine, worker = attached_to(chain)
     chain.step(1)
     worker.stage()
@@ -209,7 +209,7 @@ def test_after_a_failed_proof_all_weights_are_compared_and_proven(chain, verify)
     assert worker.report.suspect is None
     assert worker.report.proof["mode"] == "all"
     assert_same(engine, loaded(chain.tensors))
-    # Also where there is no newer version.
+    # Also without a newer version.
     with torch.no_grad():
         bits(engine.norm)[3] ^= 4
     worker.prove()
@@ -217,7 +217,7 @@ def test_after_a_failed_proof_all_weights_are_compared_and_proven(chain, verify)
     assert_same(engine, loaded(chain.tensors))
 
 
-def test_versions_that_were_missed_are_merged(chain):
+def test_merges_missed_versions(chain):
     engine, worker = attached_to(chain)
     for seed in range(1, 9):  # more than are kept for those that have not joined
         version = chain.step(seed, 0.3)
@@ -226,7 +226,7 @@ def test_versions_that_were_missed_are_merged(chain):
     assert_same(engine, loaded(chain.tensors))
 
 
-def test_a_worker_that_no_deltas_lead_to_the_version_compares(chain):
+def test_worker_without_a_delta_path_compares(chain):
     engine, worker = attached_to(chain)
     worker.close()  # nothing is kept for it
     for seed in range(1, 12):
@@ -239,7 +239,7 @@ def test_a_worker_that_no_deltas_lead_to_the_version_compares(chain):
     assert_same(engine, loaded(chain.tensors))
 
 
-def test_the_checkpoint_need_not_have_followed(chain):
+def test_updates_before_the_checkpoint_follows(chain):
     engine, worker = attached_to(chain)
     for seed in range(1, 4):
         version = chain.step(seed, pull=False)
@@ -254,7 +254,7 @@ def test_the_checkpoint_need_not_have_followed(chain):
     assert worker.update().version == version
 
 
-def test_weights_of_another_version_are_reloaded_when_attaching(chain):
+def test_attaching_reloads_weights_of_another_version(chain):
     engine = loaded(checkpoint(seed=7))
     worker = Worker(engine, chain.local, name="w")
     with pytest.raises(dw.errors.BaseMismatch, match="cannot reload"):
@@ -273,7 +273,7 @@ class Repacked(Engine):
             layer.w2.data = layer.w2.data.flip(0).contiguous()
 
     def reload(self, weights) -> None:
-        """As engines do: complete modules alone; processed like at the start."""
+        """Reload complete modules only, and process them as at the start, like engines."""
         weights = dict(weights)
         for number, layer in enumerate(self.layers):
             of_layer = [name for name in weights if f".layers.{number}." in name]
@@ -295,7 +295,7 @@ def packed(tensors) -> Repacked:
     return engine
 
 
-def test_weights_that_are_repacked_go_through_the_engines_own_loader(chain):
+def test_repacked_weights_use_the_engines_loader(chain):
     engine, worker = attached_to(chain, packed)
     reloaded = worker.report.reloaded
     assert reloaded
@@ -327,8 +327,8 @@ def test_recording_writes_nothing(chain):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_draft_of_the_same_checkpoint_follows_too(chain, shared):
-    """It loads some tensors of the checkpoint once more: into memory of its own, or into the model's."""
+def test_draft_model_of_the_same_checkpoint_follows(chain, shared):
+    """It loads some tensors of the checkpoint again, into its own memory or the model's."""
 
     class Draft(torch.nn.Module):
         def __init__(self) -> None:
@@ -356,7 +356,7 @@ def test_a_draft_of_the_same_checkpoint_follows_too(chain, shared):
 
 
 class Viewed(Engine):
-    """Writes its norm through a view of another dtype, and converts another."""
+    """Writes its norm through a view of another dtype, and converts another tensor."""
 
     def load_weights(self, weights) -> None:
         for name, tensor in weights:
@@ -368,7 +368,7 @@ class Viewed(Engine):
                 super().load_weights([(name, tensor)])
 
 
-def test_nothing_is_written_by_loaders_that_are_no_plain_copies(chain):
+def test_recording_converting_loaders_writes_nothing(chain):
     engine = Viewed()
     engine.load_weights(chain.tensors.items())
     before = {name: bits(value).clone() for name, value in engine.named_parameters()}
@@ -395,8 +395,8 @@ def test_windows_are_boxes(chain, form):
             assert torch.equal(bits(box.of_array(the_map.arrays[box.array]).contiguous()), bits(part.contiguous())), name
 
 
-def test_a_rank_decodes_by_itself_what_is_coded_together_with_others_weights(tmp_path):
-    """Small tensors are one block: of those a rank keeps the rest too, from the first version on that it could not decode."""
+def test_rank_decodes_small_tensors_by_itself(tmp_path):
+    """Small tensors are one block: after the first version that it cannot decode, a rank also keeps the rest of them."""
     chain = Chain(tmp_path)
     engines = loaded_ranks(chain)
     workers = ranks(chain, engines)
@@ -418,7 +418,7 @@ def test_a_rank_decodes_by_itself_what_is_coded_together_with_others_weights(tmp
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
-def test_a_damaged_delta_is_noticed_and_gone_around(chain, damage):
+def test_detects_and_bypasses_a_damaged_delta(chain, damage):
     engine, worker = attached_to(chain)
     version = chain.step(1)
     (part,) = Path(chain.local, ".deltawire/spool/parts").glob("0000000001-*/*")
@@ -439,7 +439,7 @@ def wait_until(said, seconds=30):
         time.sleep(0.02)
 
 
-def test_a_host_pulls_and_others_wait_for_it(tmp_path):
+def test_one_host_pulls_and_others_wait(tmp_path):
     chain = Chain(tmp_path)
     chain.replica.close()
     settings = Settings(store=chain.store, local=chain.local, interval=0.2)
@@ -466,7 +466,7 @@ def test_a_host_pulls_and_others_wait_for_it(tmp_path):
     assert local_identity(str(tmp_path / "nothing")) is None
 
 
-def test_settings_are_checked(monkeypatch):
+def test_rejects_invalid_settings(monkeypatch):
     with pytest.raises(dw.errors.InvalidArgument, match="verify='some'"):
         Settings(store="a", local="b", verify="some")
     with pytest.raises(dw.errors.InvalidArgument, match="unknown setting stroe"):

@@ -16,7 +16,7 @@ WIDTHS = {1: np.uint8, 2: np.float16, 4: np.float32, 8: np.float64}
 
 @settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_swap_writes_and_the_next_undoes_it(data: st.DataObject) -> None:
+def test_second_swap_reverts_the_first(data: st.DataObject) -> None:
     random = np.random.default_rng(data.draw(st.integers(0, 1000)))
     lists, live, before, after = [], [], [], []
     for _ in range(data.draw(st.integers(0, 4))):
@@ -48,7 +48,7 @@ def test_swap_writes_and_the_next_undoes_it(data: st.DataObject) -> None:
         assert [array.tobytes() for array in live] == expected_bytes
 
 
-def test_torch_tensors_bfloat16_and_their_versions() -> None:
+def test_swaps_torch_tensors_and_bumps_their_versions() -> None:
     torch = pytest.importorskip("torch")
     live = torch.nn.Parameter(torch.arange(12, dtype=torch.bfloat16).reshape(3, 4))
     fp8 = torch.zeros(8).to(torch.float8_e4m3fn)
@@ -72,7 +72,7 @@ def test_torch_tensors_bfloat16_and_their_versions() -> None:
     assert not inference.any()
 
 
-def test_arrays_on_a_gpu() -> None:
+def test_swaps_arrays_on_a_gpu() -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available() or not dw._core.has_cuda():
         pytest.skip("no GPU")
@@ -97,7 +97,7 @@ def test_arrays_on_a_gpu() -> None:
 
 def test_arrays_live_as_long_as_the_exchange() -> None:
     class Array(np.ndarray[Any, Any]):
-        """One that can be watched."""
+        """An array that allows weak references."""
 
     live = np.zeros(4, np.uint8).view(Array)
     watch = weakref.ref(live)
@@ -134,7 +134,7 @@ def uint32(*values: int) -> Any:
         ((np.broadcast_to(np.zeros(4), 4), uint32(1), np.zeros(1)), "list 1.* (is read-only|cannot be written)"),
     ],
 )
-def test_bad_lists_are_named(bad: tuple[Any, Any, Any], words: str) -> None:
+def test_rejects_bad_lists(bad: tuple[Any, Any, Any], words: str) -> None:
     live = np.zeros(3, np.float32)
     with pytest.raises(dw.InvalidArgument, match=words):
         dw.live.Exchange([(live, uint32(0), np.ones(1, np.float32)), bad])

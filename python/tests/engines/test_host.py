@@ -1,4 +1,4 @@
-"""The process that keeps a host's folder: fetched versions, the checkpoint behind them, and what happens when something dies."""
+"""The process that keeps a host's folder: fetched versions, the checkpoint that follows them, and crashes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def keepers(local: str) -> list[int]:
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_process_keeps_the_folder_and_ends_with_its_worker(trainer: Trainer) -> None:
+def test_process_keeps_the_folder_and_ends_with_its_worker(trainer: Trainer) -> None:
     with closing(Host(trainer.settings())) as host:
         held = host.wait_for(Wanted(0), 30, in_checkpoint=True)
         assert held == local_identity(trainer.local)
@@ -86,7 +86,7 @@ def test_a_process_keeps_the_folder_and_ends_with_its_worker(trainer: Trainer) -
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_process_that_was_killed_is_started_again(trainer: Trainer) -> None:
+def test_restarts_a_killed_process(trainer: Trainer) -> None:
     with closing(Host(trainer.settings())) as one, closing(Host(trainer.settings())) as other:
         one.wait_for(Wanted(0), 30, in_checkpoint=True)
         for _ in range(2):
@@ -98,7 +98,7 @@ def test_a_process_that_was_killed_is_started_again(trainer: Trainer) -> None:
 
 
 @pytest.mark.usefixtures("processes")
-def test_the_process_ends_when_its_worker_is_killed(trainer: Trainer) -> None:
+def test_process_ends_when_its_worker_is_killed(trainer: Trainer) -> None:
     code = f"""
 from deltawire.engines.host import Host
 from deltawire.engines.settings import Settings
@@ -122,7 +122,7 @@ def keeper(trainer: Trainer) -> Iterator[Keeper]:
 
 
 @pytest.mark.usefixtures("keeper")
-def test_the_checkpoint_follows_behind(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoint_follows_behind(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     first = local_identity(trainer.local)
     version = trainer.step()
     wait_until(lambda: newest_here(trainer.local) == version)
@@ -139,7 +139,7 @@ def test_the_checkpoint_follows_behind(trainer: Trainer, monkeypatch: pytest.Mon
     wait_until(lambda: local_identity(trainer.local) == version, 4)
 
 
-def test_versions_come_though_the_checkpoint_cannot_be_written(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetches_versions_without_a_writable_checkpoint(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(Host(trainer.settings())) as host, closing(WorkerFile(trainer.local, "w", reads_local=True)):
         first = host.wait_for(Wanted(0), 30, in_checkpoint=True)
 
@@ -157,8 +157,8 @@ def test_versions_come_though_the_checkpoint_cannot_be_written(trainer: Trainer,
         wait_until(lambda: host.error is None)
 
 
-def test_notices_come_though_another_thread_is_busy(trainer: Trainer) -> None:
-    """Those that a busy interpreter made late were up to an interval late: none is as long as that."""
+def test_notices_arrive_while_another_thread_is_busy(trainer: Trainer) -> None:
+    """A notice delayed by a busy interpreter is at most one interval late; the interval here is longer than the test."""
     ended = threading.Event()
 
     def burn() -> None:
@@ -178,7 +178,7 @@ def test_notices_come_though_another_thread_is_busy(trainer: Trainer) -> None:
         busy.join()
 
 
-def test_a_store_that_cannot_be_read_costs_no_threads(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_store_leaks_no_threads(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
 
     def fail(*_: Any, **__: Any) -> None:
@@ -192,7 +192,7 @@ def test_a_store_that_cannot_be_read_costs_no_threads(trainer: Trainer, monkeypa
 
 
 @pytest.mark.usefixtures("keeper")
-def test_a_folder_that_was_moved_away_is_made_anew(trainer: Trainer, tmp_path: Path) -> None:
+def test_recreates_a_folder_that_was_moved_away(trainer: Trainer, tmp_path: Path) -> None:
     with closing(WorkerFile(trainer.local, "w")) as file:
         Path(trainer.local).rename(tmp_path / "away")
         wait_until(lambda: local_identity(trainer.local) is not None)
@@ -200,7 +200,7 @@ def test_a_folder_that_was_moved_away_is_made_anew(trainer: Trainer, tmp_path: P
         assert list(read_workers(trainer.local)) == ["w"]
 
 
-def test_a_dead_workers_file_is_removed(tmp_path: Path) -> None:
+def test_removes_the_file_of_a_dead_worker(tmp_path: Path) -> None:
     (tmp_path / ".deltawire" / "workers").mkdir(parents=True)
     (tmp_path / ".deltawire" / "workers" / "dead").write_text('{"served": ["r", 1, "m"]}')
     with closing(WorkerFile(str(tmp_path), "alive", text="x" * 10000)):
@@ -208,7 +208,7 @@ def test_a_dead_workers_file_is_removed(tmp_path: Path) -> None:
     assert read_workers(tmp_path) == {}
 
 
-def test_looks_are_frequent_when_a_version_is_expected() -> None:
+def test_polls_faster_when_a_version_is_expected() -> None:
     rhythm = Rhythm(5.0)
     assert rhythm.pause(0.0) == 5.0
     for now in (0.0, 10.0, 20.0, 30.0):

@@ -1,4 +1,4 @@
-"""Sums of shards: what processes hold together, and whether it is a version."""
+"""Sums of shards prove which version several processes hold together."""
 
 import itertools
 from typing import Any
@@ -27,7 +27,7 @@ def held(array: np.ndarray[Any, Any], box: tuple[slice, ...]) -> dw.Tensor:
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_any_sharding_is_the_version(data: st.DataObject) -> None:
+def test_proves_any_sharding(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from([np.uint8, np.float16, np.float32, np.float64]))
     shape = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=3))
     array = np.random.default_rng(len(shape)).integers(0, 255, int(np.prod(shape)) * np.dtype(dtype).itemsize, np.uint8)
@@ -43,7 +43,7 @@ def test_any_sharding_is_the_version(data: st.DataObject) -> None:
     assert whole.check(store) == 0
 
 
-def test_a_changed_element_is_named() -> None:
+def test_names_a_changed_element() -> None:
     weights = {"a": np.zeros((8, 6), np.float32), "b": np.ones(5, np.float16)}
     publisher = dw.Publisher("memory:named", weights)
     publisher.publish()

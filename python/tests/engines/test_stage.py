@@ -9,7 +9,7 @@ import deltawire as dw
 from deltawire import _core
 
 
-def test_files_of_two_deltas(tmp_path: Path) -> None:
+def test_stages_files_of_two_deltas(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     versions = [{"w": random.random((64, 48), np.float32), "b": random.random(7, np.float32), "other": np.zeros(3)}]
     for _ in range(2):

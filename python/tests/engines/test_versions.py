@@ -1,4 +1,4 @@
-"""A plugin hooks into engines that it knows, and leaves others as they are."""
+"""A plugin hooks into known engines, and leaves others unchanged."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ THERE = ("json.dumps", "json.JSONEncoder.encode")
 
 
 @pytest.mark.parametrize("version", [*TESTED["vllm"], "0.28.0", "0.32.1", "0.32.0+cu130"])
-def test_tested_versions_are_used_without_a_word(version: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_accepts_tested_versions_silently(version: str, caplog: pytest.LogCaptureFixture) -> None:
     assert is_usable("vllm", version, THERE)
     assert not caplog.records
 
 
 @pytest.mark.parametrize("version", ["99.1.0", "99.1.0rc2"])
-def test_newer_versions_are_used_with_a_warning(version: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_accepts_newer_versions_with_a_warning(version: str, caplog: pytest.LogCaptureFixture) -> None:
     assert is_usable("vllm", version, THERE)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert version in caplog.text
 
 
 @pytest.mark.parametrize("version", ["dev", "0.1.dev77+g1234", "0.32.1.dev3+gabc"])
-def test_development_builds_are_judged_by_what_they_have(version: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_accepts_development_builds_with_all_hooks(version: str, caplog: pytest.LogCaptureFixture) -> None:
     assert is_usable("vllm", version, THERE)
     assert not is_usable("vllm", version, (*THERE, "json.JSONEncoder.transmogrify"))
     assert "it has no json.JSONEncoder.transmogrify" in caplog.text
@@ -39,7 +39,7 @@ def test_development_builds_are_judged_by_what_they_have(version: str, caplog: p
         ("0.30.0", ("json.dumps", "json.gone", "nowhere.at.all"), "it has no json.gone, nowhere.at.all"),
     ],
 )
-def test_others_are_refused_with_the_reason(
+def test_refuses_other_versions_with_the_reason(
     version: str, hooks: tuple[str, ...], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert not is_usable("vllm", version, hooks)
@@ -47,7 +47,7 @@ def test_others_are_refused_with_the_reason(
     assert f"vllm {version} is not supported: {why}" in caplog.text
 
 
-def test_a_module_that_cannot_be_imported_is_a_missing_hook(
+def test_module_that_fails_to_import_is_a_missing_hook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "broken_engine.py").write_text("raise RuntimeError('no such device')\n")

@@ -1,4 +1,4 @@
-"""`deltawire.engines.vllm` beside others that pause, update and label the same engine, without vLLM."""
+"""`deltawire.engines.vllm` beside other callers that pause, update and label the same engine, without vLLM."""
 
 import asyncio
 import sys
@@ -22,7 +22,7 @@ from deltawire.engines.vllm.server import update_weights
 
 
 class Core:
-    """vLLM's engine core, as far as pauses and calls of workers go."""
+    """The pauses and worker calls of vLLM's engine core."""
 
     def __init__(self, members: list[Member]) -> None:
         self.core_engines = members
@@ -78,7 +78,7 @@ class Client:
 # ---- pauses
 
 
-async def test_a_resume_that_failed_is_made_up_for_by_the_next_update():
+async def test_next_update_repeats_a_failed_resume():
     client = Client()
     pauses = Pauses.of(client)
     await pauses.begin(keep_cache=True)
@@ -91,7 +91,7 @@ async def test_a_resume_that_failed_is_made_up_for_by_the_next_update():
     assert not client.engine_core.is_paused, "nobody else has paused the engine"
 
 
-def test_a_server_whose_resume_failed_is_ready_when_the_engine_goes_on(world, monkeypatch):
+def test_ready_again_when_the_engine_resumes(world, monkeypatch):
     client, server = Client(), world.server
     pauses = Pauses.of(client)
     monkeypatch.setattr(server, "pause", pauses.begin)
@@ -108,7 +108,7 @@ def test_a_server_whose_resume_failed_is_ready_when_the_engine_goes_on(world, mo
     assert server.ready(version=2)[0] == 200
 
 
-async def test_a_pause_of_others_that_comes_while_ours_begins_stays():
+async def test_keeps_a_foreign_pause_that_starts_with_ours():
     client = Client()
     pauses = Pauses.of(client)
     client.engine_core.may_answer.clear()
@@ -122,7 +122,7 @@ async def test_a_pause_of_others_that_comes_while_ours_begins_stays():
 
 
 @pytest.mark.parametrize("call", ["pause_generation", "sleep"])
-async def test_an_engine_that_we_resumed_is_asked_again_only_after_others_paused_it(call):
+async def test_asks_again_only_after_a_foreign_pause(call):
     client = Client()
     pauses = Pauses.of(client)
     await pauses.begin(keep_cache=True)
@@ -143,7 +143,7 @@ async def test_an_engine_that_we_resumed_is_asked_again_only_after_others_paused
 
 
 @pytest.mark.parametrize("call", ["pause_generation", "sleep"])
-async def test_what_others_do_while_ours_lasts_stays(call):
+async def test_keeps_a_foreign_pause_during_ours(call):
     client = Client()
     pauses = Pauses.of(client)
     await pauses.begin(keep_cache=True)
@@ -154,12 +154,12 @@ async def test_what_others_do_while_ours_lasts_stays(call):
     assert not client.engine_core.is_paused
 
 
-# ---- updates that a trainer asks for
+# ---- updates requested by a trainer
 
 
 @pytest.fixture
 def told(make_world):
-    """Two engines side by side that go to a version when they are told to, which is there: a world and a client."""
+    """Two engines side by side that update to an available version on request: a world and a client."""
     world = make_world(engines=2, follow=False)
     world.step(1)
     return world, Client(world.server.members)
@@ -170,7 +170,7 @@ def update(client: Client) -> None:
 
 
 @pytest.mark.parametrize("is_paused", [False, True])
-def test_engines_side_by_side_go_to_a_version_when_a_trainer_tells_them(told, is_paused):
+def test_trainer_updates_engines_side_by_side(told, is_paused):
     world, client = told
     client.engine_core.is_paused = is_paused
     update(client)
@@ -183,7 +183,7 @@ def test_engines_side_by_side_go_to_a_version_when_a_trainer_tells_them(told, is
     wait_until(lambda: all(member.worker.staged == wanted for member in world.server.members))
 
 
-def test_engines_side_by_side_stay_together_when_one_of_them_fails(told, monkeypatch):
+def test_engines_side_by_side_stay_together_on_failure(told, monkeypatch):
     def fail(*_: Any) -> None:
         raise RuntimeError("no room")
 
@@ -205,7 +205,7 @@ def test_engines_side_by_side_stay_together_when_one_of_them_fails(told, monkeyp
 
 
 class EngineCore:
-    """vLLM's own, as far as `deltawire.engines.vllm.core` hooks into it. Its workers serve version 13."""
+    """The part of vLLM's EngineCore that `deltawire.engines.vllm.core` hooks into. Its workers serve version 13."""
 
     def __init__(self) -> None:
         self.weight_version = "default"
@@ -225,7 +225,7 @@ class EngineCore:
         return request
 
 
-def test_labels_are_not_what_callers_say(monkeypatch):
+def test_labels_ignore_versions_named_by_callers(monkeypatch):
     module = ModuleType("vllm.v1.engine.core")
     module.EngineCore = EngineCore
     for name in ("vllm", "vllm.v1", "vllm.v1.engine"):

@@ -31,14 +31,14 @@ def attention(step: int) -> dict[str, torch.Tensor]:
 
 
 def all_of(held: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Gathered, with what the last rank alone has."""
+    """Gather all tensors, including those of the last rank only."""
     full, told = whole(held), [None] * WORLD
     dist.all_gather_object(told, {name: tensor for name, tensor in full.items() if ".k_proj" in name})
     return full | told[-1]
 
 
 def quantised_together() -> None:
-    """Scales of what several ranks hold are those of the whole tensors, and of fused modules wherever they are."""
+    """Scales of sharded tensors are those of the whole tensors, and of fused modules on any rank."""
     for format in "nvfp4", "compressed-nvfp4", "fp8-tensor", "compressed-fp8-tensor", "fp8-channel", "int8-channel":
         store = FOLDER / f"together-{format}"
         publisher = dw.Publisher(str(store), attention(0), quantize=format, **QUICK)
@@ -52,7 +52,7 @@ def quantised_together() -> None:
 
 
 def what_no_rank_has_is_carried_along() -> None:
-    """What the checkpoint has and the model lacks; not what another rank holds."""
+    """Carry what the checkpoint has and the model lacks, but not what another rank holds."""
     held = attention(0)
     full = all_of(held)
     state = dict(quantize(full | {"mtp.0.up_proj.weight": torch.ones(16, 64).bfloat16()}, "nvfp4"))
@@ -88,7 +88,7 @@ def a_rank_with_nan_is_named() -> None:
 
 
 def a_rank_that_died_is_told() -> None:
-    """The last rank ends without a word when the others want to agree: a clear failure, long before the time-out."""
+    """The last rank exits silently while the others agree: a clear failure, long before the timeout."""
     publisher = dw.Publisher(str(FOLDER / "died"), attention(0), quantize="nvfp4", **QUICK)
     publisher.publish()
     held = attention(1)

@@ -1,4 +1,4 @@
-"""Quantised versions: what a BF16 trainer publishes is what a quantised checkpoint holds."""
+"""Quantised versions: a BF16 trainer publishes the contents of a quantised checkpoint."""
 
 import io
 import json
@@ -58,7 +58,7 @@ def load(folder: Path) -> dict[str, Any]:
 
 
 def held(store: str, folder: Path, newest: int | None = None) -> dict[str, Any]:
-    """What a replica has."""
+    """The tensors of a replica."""
     with dw.Replica(store, folder) as replica:
         assert replica.pull().version == (newest or dw.Chain(store).head)
     return load(folder)
@@ -73,7 +73,7 @@ def assert_same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("format", DENSE)
-def test_a_replica_holds_what_the_weights_are_quantised_to(tmp_path: Path, format: str) -> None:
+def test_replica_holds_the_quantised_weights(tmp_path: Path, format: str) -> None:
     weights = model()
     store = str(tmp_path / "store")
     with dw.Publisher(store, weights, quantize=format) as publisher:
@@ -89,7 +89,7 @@ def test_a_replica_holds_what_the_weights_are_quantised_to(tmp_path: Path, forma
     assert settings["groups"][0]["targets"] == ["Linear"]
 
 
-def test_nothing_changed_in_quantised_bytes_is_no_version() -> None:
+def test_unchanged_quantised_bytes_are_not_published() -> None:
     weights = model()
     with dw.Publisher("memory:quantised-still", weights, quantize="int4-g32") as publisher:
         publisher.publish()
@@ -100,7 +100,7 @@ def test_nothing_changed_in_quantised_bytes_is_no_version() -> None:
     assert after.keys() == {tensor.name for tensor in dw.Chain("memory:quantised-still").tensors(0)}
 
 
-def test_masters_are_published_as_their_rounded_weights_are(tmp_path: Path) -> None:
+def test_masters_quantise_like_their_rounded_weights(tmp_path: Path) -> None:
     masters = model(dtype=torch.float32)
     rounded = {name: tensor.bfloat16() for name, tensor in masters.items()}
     stores = [str(tmp_path / name) for name in ("masters", "rounded")]
@@ -114,7 +114,7 @@ def test_masters_are_published_as_their_rounded_weights_are(tmp_path: Path) -> N
     assert (dtypes["model.norm.weight"], dtypes["model.layers.0.mlp.up_proj.weight"]) == ("F32", "F8_E4M3")
 
 
-def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
+def test_refuses_other_settings_by_name(tmp_path: Path) -> None:
     weights, store = model(), str(tmp_path)
     with dw.Publisher(store, weights, quantize="fp8-block") as publisher:
         publisher.publish()
@@ -133,7 +133,7 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
     assert dw.Chain(store).head == 0
 
 
-def test_the_seed_is_the_engines_checkpoint(tmp_path: Path) -> None:
+def test_seed_is_the_engines_checkpoint(tmp_path: Path) -> None:
     weights = model()
     engine = save(tmp_path / "engine", dict(quantize(weights, "nvfp4")), FORMATS["nvfp4"])
     store = str(tmp_path / "store")
@@ -146,7 +146,7 @@ def test_the_seed_is_the_engines_checkpoint(tmp_path: Path) -> None:
     assert dw.Chain(store)[0].quantization == dw.Chain(store)[1].quantization != ""
 
 
-def test_a_seed_that_the_weights_do_not_give_is_told_by_tensor(tmp_path: Path) -> None:
+def test_names_tensors_that_differ_from_the_seed(tmp_path: Path) -> None:
     weights = model()
     state = dict(quantize(weights, "fp8-block"))
     name = "model.layers.1.mlp.up_proj.weight"
@@ -162,7 +162,7 @@ def test_a_seed_that_the_weights_do_not_give_is_told_by_tensor(tmp_path: Path) -
     assert (version.full, version.num_changed) == (False, 3)
 
 
-def test_a_seed_of_another_tool_may_have_no_settings(tmp_path: Path) -> None:
+def test_seed_of_another_tool_needs_no_settings(tmp_path: Path) -> None:
     weights = model()
     engine = save(tmp_path / "engine", dict(quantize(weights, "mxfp8")), FORMATS["mxfp8"])
     store = str(tmp_path / "store")
@@ -176,14 +176,14 @@ def test_a_seed_of_another_tool_may_have_no_settings(tmp_path: Path) -> None:
     assert json.loads(dw.Chain(store)[1].quantization)["groups"][0]["format"] == "mxfp8"
 
 
-def test_like_brings_scales_of_activations_and_dtypes(tmp_path: Path) -> None:
+def test_like_provides_activation_scales_and_dtypes(tmp_path: Path) -> None:
     weights = model(dtype=torch.float32)
     state = dict(quantize(weights, "nvfp4"))
     state = {
         name: tensor.bfloat16() if tensor.dtype == torch.float32 and tensor.dim() else tensor for name, tensor in state.items()
     }
     state["model.layers.0.mlp.up_proj.input_scale"] = torch.tensor(0.25)
-    # An exception that no list names: the checkpoint has it in BF16.
+    # An exception that is not listed: the checkpoint has it in BF16.
     plain = "model.layers.1.mlp.down_proj"
     for suffix in "weight", "weight_scale", "weight_scale_2":
         del state[f"{plain}.{suffix}"]
@@ -192,8 +192,8 @@ def test_like_brings_scales_of_activations_and_dtypes(tmp_path: Path) -> None:
     assert_same(dict(quantize(weights, engine)), state)
 
 
-def test_what_the_model_lacks_is_carried_along(tmp_path: Path) -> None:
-    """Draft layers and vision towers that are not trained: without them engines would refuse the version."""
+def test_carries_tensors_that_the_model_lacks(tmp_path: Path) -> None:
+    """For example untrained draft layers and vision towers: without them engines would refuse the version."""
     weights = model()
     state = dict(quantize(weights | {"mtp.layers.0.mlp.up_proj.weight": torch.randn(128, 256).bfloat16()}, "fp8-block"))
     state |= {"visual.patch_embed.proj.weight": torch.randn(8, 3, 4, 4).bfloat16(), "visual.ids": torch.arange(7)}
@@ -215,8 +215,8 @@ def test_what_the_model_lacks_is_carried_along(tmp_path: Path) -> None:
     assert load(tmp_path / "local").keys() == state.keys()
 
 
-def test_what_is_carried_is_what_it_was(tmp_path: Path) -> None:
-    """A folder that is gone or another does not change a run; what it would have to be read for is refused."""
+def test_carried_tensors_do_not_change(tmp_path: Path) -> None:
+    """A missing or changed folder does not affect a run; only what would need to read it is refused."""
     weights = model()
     extra = {"visual.bias": torch.ones(5), "model.layers.0.mlp.up_proj.input_scale": torch.tensor(0.5)}
     engine = save(tmp_path / "engine", dict(quantize(weights, "fp8-block")) | extra, FORMATS["fp8-block"])
@@ -244,7 +244,7 @@ def test_what_is_carried_is_what_it_was(tmp_path: Path) -> None:
             publisher.publish()
 
 
-def test_a_head_that_would_stay_behind_its_embedding_is_refused(tmp_path: Path) -> None:
+def test_refuses_a_carried_head_of_a_tied_model(tmp_path: Path) -> None:
     weights = model()
     engine = save(tmp_path / "engine", dict(quantize(weights, "fp8-block")), FORMATS["fp8-block"])
     del weights["lm_head.weight"]  # tied: the embedding is the head
@@ -256,7 +256,7 @@ def test_a_head_that_would_stay_behind_its_embedding_is_refused(tmp_path: Path) 
         assert "lm_head.weight" in publisher.publish().warnings[0]
 
 
-def test_a_part_that_quantising_does_not_make_is_refused(tmp_path: Path) -> None:
+def test_refuses_parts_that_quantising_does_not_make(tmp_path: Path) -> None:
     name = "model.layers.0.mlp.up_proj.weight_zero_point"  # the configuration says symmetric
     engine = save(tmp_path / "engine", dict(quantize(model(), "int4-g32")) | {name: torch.ones(2).int()}, FORMATS["int4-g32"])
     with pytest.raises(dw.InvalidArgument, match=f'"{name}".*quantising "model.layers.0.mlp.up_proj.weight" does not make it'):
@@ -268,7 +268,7 @@ def test_a_part_that_quantising_does_not_make_is_refused(tmp_path: Path) -> None
         dict(quantize({"embed_tokens.weight": torch.ones(128, 128)} | model(), engine))
 
 
-def test_settings_have_what_the_checkpoint_decides(tmp_path: Path) -> None:
+def test_settings_include_the_checkpoints_choices(tmp_path: Path) -> None:
     weights = model()
     state = dict(quantize(weights, "fp8-block"))
     same = save(tmp_path / "same", state, FORMATS["fp8-block"])
@@ -284,11 +284,11 @@ def test_settings_have_what_the_checkpoint_decides(tmp_path: Path) -> None:
     four = {key: tensor.int() if key.endswith("_shape") else tensor for key, tensor in quantize(weights, "int4-g32")}
     four_bits = save(tmp_path / "four", four, FORMATS["int4-g32"])
     assert quantizer_of(four_bits).settings != quantizer_of("int4-g32").settings
-    # Words of deltawire's own are no part of them: the next build may have more.
+    # deltawire's own keys are not compared: a later build may add some.
     assert json.loads(quantizer_of("fp8-block").settings)["ignore"] == []
 
 
-def test_int4_has_the_shapes_dtype_of_the_checkpoint(tmp_path: Path) -> None:
+def test_int4_uses_the_checkpoints_shape_dtype(tmp_path: Path) -> None:
     state = dict(quantize(model(), "int4-g32"))
     state = {name: tensor.int() if name.endswith("weight_shape") else tensor for name, tensor in state.items()}
     engine = save(tmp_path / "engine", state, FORMATS["int4-g32"])
@@ -303,7 +303,7 @@ def test_int4_has_the_shapes_dtype_of_the_checkpoint(tmp_path: Path) -> None:
         (lambda state: state.update({"model.layers.0.mlp.up_proj.weight_scale_inv": torch.ones(3, 2).bfloat16()}), "is BF16"),
     ],
 )
-def test_a_checkpoint_that_lacks_something_is_refused_by_name(tmp_path: Path, spoil: Any, words: str) -> None:
+def test_refuses_incomplete_checkpoints_by_name(tmp_path: Path, spoil: Any, words: str) -> None:
     state = dict(quantize(model(), "fp8-block"))
     spoil(state)
     engine = save(tmp_path / "engine", state, FORMATS["fp8-block"])
@@ -312,7 +312,7 @@ def test_a_checkpoint_that_lacks_something_is_refused_by_name(tmp_path: Path, sp
     assert caught.value.tensor is not None
 
 
-def test_folders_that_are_no_quantised_checkpoints_are_refused(tmp_path: Path) -> None:
+def test_refuses_folders_without_a_quantised_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(dw.NotFound, match="no quantization_config"):
         dw.Publisher("memory:none", model(), quantize=save(tmp_path / "plain", model()))
     (tmp_path / "empty").mkdir()
@@ -331,7 +331,7 @@ def test_folders_that_are_no_quantised_checkpoints_are_refused(tmp_path: Path) -
         dw.Publisher("memory:none", model(), quantize=bad)
 
 
-def test_boxes_of_ranks_are_quantised_where_no_block_is_cut(tmp_path: Path) -> None:
+def test_quantises_boxes_that_cut_no_block(tmp_path: Path) -> None:
     weights, store = model(), str(tmp_path)
     name = "model.layers.0.mlp.up_proj.weight"
     only = {name: weights[name]}
@@ -353,7 +353,7 @@ def test_boxes_of_ranks_are_quantised_where_no_block_is_cut(tmp_path: Path) -> N
     assert_same(held(store, tmp_path / "local"), dict(quantize(only, "int4-g32-asymmetric")))
 
 
-def test_arrays_that_torch_cannot_have_are_named() -> None:
+def test_names_arrays_that_torch_cannot_represent() -> None:
     import numpy as np
 
     ones = np.arange(128 * 128, dtype=np.float32).reshape(128, 128)
@@ -382,7 +382,7 @@ def command(*arguments: Any) -> SimpleNamespace:
     return SimpleNamespace(returncode=status, stdout=out.getvalue(), stderr=errors.getvalue())
 
 
-def test_the_command_writes_a_checkpoint_that_is_its_own_like(tmp_path: Path) -> None:
+def test_command_writes_a_checkpoint_usable_as_like(tmp_path: Path) -> None:
     plain = save(tmp_path / "plain", model())
     (plain / "tokenizer.json").write_text("{}")
     done = command(plain, tmp_path / "fp8", "--format", "fp8-block", "--json")
@@ -398,8 +398,8 @@ def test_the_command_writes_a_checkpoint_that_is_its_own_like(tmp_path: Path) ->
     assert dw.verify(tmp_path / "fp8", tmp_path / "again")
 
 
-def test_modules_that_stay_are_named_for_engines(tmp_path: Path) -> None:
-    """An engine makes FP8 of every linear layer that the list does not name in full, routers too, and reads BF16 into it."""
+def test_lists_unquantised_modules_for_engines(tmp_path: Path) -> None:
+    """An engine turns every linear layer that is not fully listed into FP8, even routers, and loads BF16 into it."""
     routers = {f"model.layers.{i}.mlp.{kind}.weight": torch.ones(4, 128).bfloat16() for i in (0, 1) for kind in GATES}
     plain = save(tmp_path / "plain", model() | routers)
     left = sorted({"lm_head", *(name.removesuffix(".weight") for name in routers)})
@@ -408,11 +408,11 @@ def test_modules_that_stay_are_named_for_engines(tmp_path: Path) -> None:
         quantize_checkpoint(plain, coded, format)
         assert json.loads((coded / "config.json").read_text())["quantization_config"]["modules_to_not_convert"] == left
         assert all(load(coded)[name].dtype == torch.bfloat16 for name in routers)
-        # What it says now it meant before: a run goes on with the checkpoint in place of the format's name.
+        # Both mean the same: a run continues with the checkpoint in place of the format's name.
         assert quantizer_of(coded).settings == quantizer_of(format).settings
 
 
-def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
+def test_command_reports_mistakes(tmp_path: Path) -> None:
     plain = save(tmp_path / "plain", model())
     done = command(plain, plain, "--format", "fp8-block")
     assert (done.returncode, done.stderr) == (2, f"error: invalid argument: {plain}: already exists\n")
@@ -422,7 +422,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["plain"]
 
 
-def test_what_is_quantised_already_is_refused(tmp_path: Path) -> None:
+def test_refuses_quantised_input(tmp_path: Path) -> None:
     quantize_checkpoint(save(tmp_path / "plain", model()), tmp_path / "fp8", "fp8-block")
     for format in "int4-g32", "fp8-block":  # codes are no weights: their scales would be lost
         with pytest.raises(dw.InvalidArgument, match="quantised already"):
@@ -435,7 +435,7 @@ def test_what_is_quantised_already_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_integers_with_scales_are_quantised_already() -> None:
+def test_integers_with_scales_count_as_quantised() -> None:
     for dtype, suffix in (torch.int8, "weight"), (torch.uint8, "weight"), (torch.int32, "weight_packed"):
         codes = {f"a.{suffix}": torch.ones(8, 32).to(dtype), "a.weight_scale": torch.ones(8, 1)}
         with pytest.raises(dw.InvalidArgument, match=f'"a.{suffix}": is .* with "a.weight_scale", quantised already'):
@@ -445,8 +445,8 @@ def test_integers_with_scales_are_quantised_already() -> None:
     dict(quantize({"mask.weight": torch.ones(8, 8).byte(), "b.weight": torch.ones(128, 128)}, "fp8-block"))
 
 
-def test_experts_in_one_tensor_are_refused_by_name(tmp_path: Path) -> None:
-    """As transformers 5 has them in memory: they would stay in BF16 without a word."""
+def test_refuses_fused_experts_by_name(tmp_path: Path) -> None:
+    """As transformers 5 keeps them in memory: they would silently stay in BF16."""
     name = "model.layers.0.mlp.experts.gate_up_proj"
     experts = {name: torch.randn(4, 128, 64).bfloat16()}
     with pytest.raises(dw.InvalidArgument, match=r"has all experts.*checkpoint_tensors") as caught:
@@ -458,7 +458,7 @@ def test_experts_in_one_tensor_are_refused_by_name(tmp_path: Path) -> None:
     assert_same(dict(quantize(model() | experts, save(tmp_path / "engine", coded, FORMATS["fp8-block"]))), coded)
 
 
-def test_a_model_of_which_nothing_is_quantised_is_refused() -> None:
+def test_refuses_a_model_without_quantisable_weights() -> None:
     with pytest.raises(dw.InvalidArgument, match="none of the model's 2 tensors"):
         dw.Publisher(
             "memory:none", {"norm.weight": torch.ones(8), "lm_head.weight": torch.ones(8, 8)}, quantize="nvfp4"
@@ -469,12 +469,12 @@ def test_a_model_of_which_nothing_is_quantised_is_refused() -> None:
     "name",
     ["embed_tokens", "embed_positions", "backbone.embeddings", "model.shared", "tok_embeddings", "wte", "h.position_embedding"],
 )
-def test_embeddings_stay_as_they_are(name: str) -> None:
+def test_leaves_embeddings_unquantised(name: str) -> None:
     coded = dict(quantize({f"{name}.weight": torch.ones(128, 128), "b.up_proj.weight": torch.ones(128, 128)}, "int4-g32"))
     assert coded[f"{name}.weight"].dtype == torch.float32
 
 
-def test_the_index_says_which_files_are_the_model(tmp_path: Path) -> None:
+def test_index_decides_which_files_are_the_model(tmp_path: Path) -> None:
     plain = save(tmp_path / "plain", model())
     index = {"weight_map": dict.fromkeys(model(), "model.safetensors")}
     (plain / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -490,7 +490,7 @@ def test_the_index_says_which_files_are_the_model(tmp_path: Path) -> None:
         quantize_checkpoint(plain, tmp_path / "again", "fp8-block")
 
 
-def test_a_seed_that_cannot_be_compared_is_published_with_a_warning(tmp_path: Path) -> None:
+def test_warns_about_a_seed_that_cannot_be_compared(tmp_path: Path) -> None:
     engine = save(tmp_path / "engine", dict(quantize(model(), "fp8-block")), FORMATS["fp8-block"])
     weights = model()
     weights["model.layers.0.mlp.up_proj.weight"][0, 0] = float("nan")
@@ -502,7 +502,7 @@ def test_a_seed_that_cannot_be_compared_is_published_with_a_warning(tmp_path: Pa
     assert "up_proj.weight" in seed.warnings[0]
 
 
-def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path) -> None:
+def test_full_disk_is_an_io_error(tmp_path: Path) -> None:
     plain = save(tmp_path / "plain", model())
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # Python ignores the signal
@@ -515,7 +515,7 @@ def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["plain"]
 
 
-def test_nonsense_is_named(tmp_path: Path) -> None:
+def test_rejects_invalid_input_by_name(tmp_path: Path) -> None:
     with pytest.raises(dw.InvalidArgument, match="q_proj.weight.*without an element"):
         dict(quantize({"q_proj.weight": torch.ones(0, 256)}, "fp8-block"))
     with pytest.raises(dw.Unsupported, match="quant_method"):

@@ -23,7 +23,7 @@ FLOATS = (torch.float32, torch.bfloat16, torch.float8_e4m3fn)
 
 
 def coded(format: str, weight: Any) -> dict[str, Any]:
-    """gpt-oss' weights are of all experts, and transposed."""
+    """Quantise; gpt-oss' weights hold all experts, transposed."""
     if format == "gpt-oss-mxfp4":
         return dict(quantize({EXPERTS: weight.T[None].contiguous()}, format))
     return dict(quantize({NAME: weight}, format))
@@ -46,7 +46,7 @@ def test_nan_and_infinities(format: str, bad: float) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_masters_that_are_infinite_once_they_are_rounded(format: str) -> None:
+def test_masters_that_round_to_infinity(format: str) -> None:
     weight = torch.ones(128, 256)
     weight[3, 3] = torch.finfo(torch.float32).max
     assert "holds NaN or an infinity" in refusal(format, weight)
@@ -54,7 +54,7 @@ def test_masters_that_are_infinite_once_they_are_rounded(format: str) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("zero", [0.0, -0.0])
-def test_zeros(format: str, zero: float) -> None:
+def test_zero_weights(format: str, zero: float) -> None:
     weight = torch.full((128, 256), zero, dtype=torch.bfloat16)
     if format == "nvfp4":
         assert "is all zeros" in refusal(format, weight)  # ModelOpt makes NaN of it
@@ -71,7 +71,7 @@ def test_zeros(format: str, zero: float) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("amax", [LARGEST, 2.0**-133])
-def test_the_largest_and_the_smallest_amax(format: str, amax: float) -> None:
+def test_largest_and_smallest_amax(format: str, amax: float) -> None:
     weight = torch.full((128, 256), amax, dtype=torch.bfloat16)
     weight[:, ::2] *= -1
     if "asymmetric" in format and amax == LARGEST:
@@ -88,14 +88,14 @@ def test_the_largest_and_the_smallest_amax(format: str, amax: float) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_is_no_matrix(format: str) -> None:
+def test_tensors_that_are_not_matrices(format: str) -> None:
     if format != "gpt-oss-mxfp4":
         with pytest.raises(dw.InvalidArgument, match="quantises matrices.*ignores its module"):
             coded(format, torch.ones(8, 1, 128))
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_columns_that_are_no_multiple_of_anything(format: str) -> None:
+def test_columns_that_do_not_fill_groups(format: str) -> None:
     weight = torch.randn(37, 41).bfloat16()
     if format in GROUPS:
         assert f"41 columns are not a multiple of {GROUPS[format]}" in refusal(format, weight)
@@ -104,7 +104,7 @@ def test_columns_that_are_no_multiple_of_anything(format: str) -> None:
 
 
 @pytest.mark.parametrize("format", [name for name in FORMATS if name != "gpt-oss-mxfp4"])
-def test_a_checkpoint_that_lacks_a_scale_or_has_another(tmp_path: Path, format: str) -> None:
+def test_checkpoint_with_a_missing_or_extra_scale(tmp_path: Path, format: str) -> None:
     weights = {NAME: torch.randn(128, 256).bfloat16()}
     state = dict(quantize(weights, format))
     for at, name in enumerate(sorted(state)):
@@ -119,7 +119,7 @@ def test_a_checkpoint_that_lacks_a_scale_or_has_another(tmp_path: Path, format: 
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_seed_that_lacks_a_part_is_not_published(tmp_path: Path, format: str) -> None:
+def test_refuses_a_seed_with_a_missing_part(tmp_path: Path, format: str) -> None:
     state = coded(format, torch.randn(128, 256).bfloat16())
     for at, name in enumerate(sorted(state)):
         lacking = {key: tensor for key, tensor in state.items() if key != name}
@@ -130,15 +130,15 @@ def test_a_seed_that_lacks_a_part_is_not_published(tmp_path: Path, format: str) 
     assert publisher.publish_checkpoint(save(tmp_path / "whole", state, FORMATS[format])).number == 0
 
 
-def test_names_that_only_look_like_parts_are_published(tmp_path: Path) -> None:
+def test_publishes_names_that_only_look_like_parts(tmp_path: Path) -> None:
     state = {"layer_scales": torch.ones(3), "x.num_blocks": torch.ones(1), "mask.weight": torch.ones(4).byte()}
     with dw.Publisher("memory:seed-names", quantize="fp8-block") as publisher:
         assert publisher.publish_checkpoint(save(tmp_path / "engine", state)).number == 0
 
 
 @pytest.mark.parametrize("format", [name for name in FORMATS if name != "gpt-oss-mxfp4"])
-def test_modules_in_full_precision(tmp_path: Path, format: str) -> None:
-    """Those that the configuration names, and those that the checkpoint has so though nobody names them."""
+def test_keeps_modules_in_full_precision(tmp_path: Path, format: str) -> None:
+    """Those named by the configuration, and unnamed ones that the checkpoint has in full precision."""
     weights = {f"model.layers.0.mlp.{part}.weight": torch.randn(128, 256).bfloat16() for part in ("up_proj", "down_proj")}
     weights |= {"lm_head.weight": torch.randn(8, 256).bfloat16(), "model.embed_tokens.weight": torch.randn(8, 256).bfloat16()}
     ours = dict(quantize(weights, format))
@@ -150,8 +150,8 @@ def test_modules_in_full_precision(tmp_path: Path, format: str) -> None:
 
 
 @pytest.mark.parametrize("format", [name for name in FORMATS if name != "gpt-oss-mxfp4"])
-def test_a_version_that_is_dense_is_whole_and_says_why(format: str) -> None:
-    """Or its delta is smaller than that."""
+def test_dense_version_is_full_with_a_reason(format: str) -> None:
+    """Unless its delta is smaller."""
     torch.manual_seed(0)
     weights = {NAME: (torch.randn(128, 256) * 0.02).bfloat16()}
     store = f"memory:dense-{format}"

@@ -1,4 +1,4 @@
-"""Formats: bit for bit what the field's own libraries make of the same weights (scripts/quantised-references), and bad input."""
+"""Formats give the bits of their reference libraries for the same weights (scripts/quantised-references); bad input."""
 
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def integers(format: str, bits: int, **weights: Any) -> dict[str, Any]:
         ("int8-packed-g32-asymmetric", integers("pack-quantized", 8, strategy="group", group_size=32, symmetric=False)),
     ],
 )
-def test_a_format_is_what_its_library_makes(references: dict[str, Any], reference: str, config: Any, weights: str) -> None:
+def test_formats_match_their_libraries(references: dict[str, Any], reference: str, config: Any, weights: str) -> None:
     ours = coded(references[f"{weights}/weight"], config)
     theirs = {key.split("/")[2]: value for key, value in references.items() if key.startswith(f"{weights}/{reference}/")}
     assert ours.keys() == theirs.keys()
@@ -74,7 +74,7 @@ def test_a_format_is_what_its_library_makes(references: dict[str, Any], referenc
 
 
 @pytest.mark.parametrize("weights", ["plain", "wide"])
-def test_mxfp8_is_torchao_and_modelopt(references: dict[str, Any], weights: str) -> None:
+def test_mxfp8_matches_torchao_and_modelopt(references: dict[str, Any], weights: str) -> None:
     ours = coded(references[f"{weights}/weight"], "mxfp8")
     assert_same(ours["weight"], references[f"{weights}/mxfp8-modelopt/weight"])
     assert_same(ours["weight_scale_inv"], references[f"{weights}/mxfp8-modelopt/weight_scale"])
@@ -85,7 +85,7 @@ def test_mxfp8_is_torchao_and_modelopt(references: dict[str, Any], weights: str)
     assert_same(ours["weight_scale_inv"], references[f"{weights}/mxfp8/weight_scale"])
 
 
-def test_gpt_oss_is_torchao_with_its_own_layout(references: dict[str, Any]) -> None:
+def test_gpt_oss_matches_torchao_in_its_own_layout(references: dict[str, Any]) -> None:
     weight = references["wide/weight"]  # [out, in] of one expert
     name = "model.layers.0.mlp.experts.gate_up_proj"
     ours = dict(quantize({name: weight.T.contiguous()[None], name + "_bias": torch.ones(1, 32)}, "gpt-oss-mxfp4"))
@@ -119,7 +119,7 @@ def numpy_fp8_block(weight: Any, block: tuple[int, int], power_of_two: bool) -> 
 @pytest.mark.parametrize("power_of_two", [False, True])
 @pytest.mark.parametrize("block", [(128, 128), (32, 48), (1, 7), (200, 200)])
 @pytest.mark.parametrize("weights", ["plain", "wide"])
-def test_fp8_blocks_are_deepgemms(references: dict[str, Any], weights: str, block: tuple[int, int], power_of_two: bool) -> None:
+def test_fp8_blocks_match_deepgemm(references: dict[str, Any], weights: str, block: tuple[int, int], power_of_two: bool) -> None:
     config = {"quant_method": "fp8", "weight_block_size": list(block), "scale_fmt": "ue8m0" if power_of_two else None}
     ours = coded(references[f"{weights}/weight"], config)
     values, scales = numpy_fp8_block(references[f"{weights}/weight"], block, power_of_two)
@@ -127,7 +127,7 @@ def test_fp8_blocks_are_deepgemms(references: dict[str, Any], weights: str, bloc
     assert_same(ours["weight_scale_inv"], scales)
 
 
-def test_gate_and_up_share_a_scale_and_down_does_not() -> None:
+def test_gate_and_up_share_a_scale_without_down() -> None:
     torch.manual_seed(0)
     parts = {"gate_proj": 1.0, "up_proj": 8.0, "down_proj": 2.0}
     model = {f"layers.0.mlp.{part}.weight": (torch.randn(32, 64) * size).bfloat16() for part, size in parts.items()}
@@ -139,7 +139,7 @@ def test_gate_and_up_share_a_scale_and_down_does_not() -> None:
     assert scale["q_proj"] == scale["k_proj"] == scale["v_proj"] == np.float32(ord("v")) / np.float32(6 * 448)
 
 
-def test_masters_are_rounded_first() -> None:
+def test_rounds_masters_first() -> None:
     torch.manual_seed(0)
     master = torch.randn(128, 256)
     for format in FORMATS:
@@ -151,7 +151,7 @@ def test_masters_are_rounded_first() -> None:
     )
 
 
-def test_a_range_that_bf16_does_not_have_is_refused() -> None:
+def test_refuses_scales_that_overflow_bf16() -> None:
     weight = torch.ones(8, 32, dtype=torch.bfloat16)
     weight[0, 0], weight[0, 1] = 3e38, -3e38
     with pytest.raises(dw.InvalidArgument, match=r'too large, "model.layers.0.mlp.down_proj.weight_scale" would be infinite'):
@@ -160,7 +160,7 @@ def test_a_range_that_bf16_does_not_have_is_refused() -> None:
     assert bool(coded(weight, "fp8-tensor")["weight"].float().isfinite().all())
 
 
-def test_words_of_rows_that_are_no_multiple_of_eight_are_filled_up() -> None:
+def test_pads_rows_to_whole_words() -> None:
     weight = torch.arange(-10, 10, dtype=torch.bfloat16).repeat(3, 1)
     config = FORMATS["int4-g32"] | {}
     config["config_groups"] = {"g": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "strategy": "channel"}}}
@@ -202,7 +202,7 @@ def shards(weight: Any, rows: int, columns: int) -> list[Shard]:
         ("int8-channel", 64, 256),
     ],
 )
-def test_shards_give_the_pieces_of_the_whole(format: str, rows: int, columns: int) -> None:
+def test_shards_equal_pieces_of_the_whole(format: str, rows: int, columns: int) -> None:
     torch.manual_seed(1)
     weight = torch.randn(200, 512).bfloat16()
     whole, quantizer = coded(weight, format), quantizer_of(format)
@@ -235,7 +235,7 @@ def test_shards_give_the_pieces_of_the_whole(format: str, rows: int, columns: in
         ("int8-packed-g128", 200, 100, "is of 128 at a time"),
     ],
 )
-def test_shards_that_cut_through_blocks_are_refused(format: str, rows: int, columns: int, words: str) -> None:
+def test_refuses_shards_that_cut_blocks(format: str, rows: int, columns: int, words: str) -> None:
     first = shards(torch.ones(200, 512).bfloat16(), rows, columns)[0]
     with pytest.raises(dw.InvalidArgument, match=words) as caught:
         list(quantizer_of(format).quantised([first]))
@@ -268,12 +268,12 @@ LINEAR = "model.layers.3.mlp.gate_proj"
         ),
     ],
 )
-def test_the_configuration_says_which_modules(config: dict[str, Any], quantised: list[str], left: list[str]) -> None:
+def test_configuration_selects_modules(config: dict[str, Any], quantised: list[str], left: list[str]) -> None:
     rules = rules_of(config)
     assert [name for name in quantised + left if rules.scheme_of(name) is not None] == quantised
 
 
-def test_groups_of_modules_have_schemes_of_their_own() -> None:
+def test_module_groups_have_their_own_schemes() -> None:
     config = FORMATS["int4-g32"] | {}
     eight = FORMATS["compressed-fp8-channel"]["config_groups"]["group_0"] | {
         "targets": ["re:.*down_proj$"],
@@ -293,8 +293,8 @@ def _int4(group: dict[str, Any] | None = None, **weights: Any) -> dict[str, Any]
     return FORMATS["int4-g32"] | {"config_groups": {"group_0": changed}}
 
 
-def test_words_that_change_nothing_are_taken() -> None:
-    """As llm-compressor writes them."""
+def test_accepts_words_without_effect() -> None:
+    """Keys that llm-compressor writes."""
     config = _int4(actorder="static") | {"transform_config": {}, "sparsity_config": {"format": "dense"}}
     assert quantizer_of(config).settings == quantizer_of("int4-g32").settings
 
@@ -327,19 +327,19 @@ def test_words_that_change_nothing_are_taken() -> None:
         ),
     ],
 )
-def test_configurations_that_nobody_can_follow_are_named(config: dict[str, Any], error: type[dw.Error], words: str) -> None:
+def test_names_unsupported_configurations(config: dict[str, Any], error: type[dw.Error], words: str) -> None:
     with pytest.raises(error, match=words):
         quantizer_of(config)
 
 
-def test_a_word_that_is_no_format_is_told_which_there_are() -> None:
+def test_unknown_format_lists_the_known_ones() -> None:
     with pytest.raises(dw.InvalidArgument, match="'fp9' is neither a folder nor a format; formats are fp8-block, "):
         quantizer_of("fp9")
     with pytest.raises(dw.InvalidArgument, match="not int"):
         quantizer_of(4)
 
 
-def test_vectors_and_integers_stay_as_they_are() -> None:
+def test_leaves_vectors_and_integers_unchanged() -> None:
     model = {"a.norm.weight": torch.ones(8), "a.up_proj.bias": torch.ones(8), "a.table.weight": torch.ones(8, 32).int()}
     ours = dict(quantize(model | {"b.up_proj.weight": torch.ones(8, 32)}, "int4-g32"))
     assert {name for name in ours if not name.startswith("b.")} == model.keys()
@@ -349,7 +349,7 @@ def test_vectors_and_integers_stay_as_they_are() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_gpu_makes_the_same_bytes(references: dict[str, Any], format: str, dtype: Any) -> None:
+def test_gpu_gives_the_same_bytes(references: dict[str, Any], format: str, dtype: Any) -> None:
     for weights in "plain", "wide":
         weight = references[f"{weights}/weight"].to(dtype)
         rounded = "BF16" if dtype == torch.bfloat16 else "F32"

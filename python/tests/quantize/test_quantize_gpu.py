@@ -1,4 +1,4 @@
-"""Groups of weights on a GPU: the kernels' codes and scales are those of torch on a CPU, whatever the weights are."""
+"""Groups of weights on a GPU: the kernels give torch's codes and scales on a CPU for any weights."""
 
 from typing import Any
 
@@ -65,7 +65,7 @@ def assert_same_bits(of_gpu: Any, of_cpu: Any, place: Any) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: "-".join(str(part) for part in scheme.settings().values()))
-def test_the_kernels_bits_are_torchs(scheme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_bits_match_torch(scheme: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     used = []
 
     def counted(*given: Any, **named: Any) -> Any:
@@ -87,7 +87,7 @@ def test_the_kernels_bits_are_torchs(scheme: Any, monkeypatch: pytest.MonkeyPatc
             assert_same_bits(of_gpu, of_cpu, (kind, dtype))
 
 
-def test_what_kernels_do_not_take_is_torchs() -> None:
+def test_unsupported_input_falls_back_to_torch() -> None:
     weight = torch.randn(8, 96).bfloat16()
     amax = weight.float().abs().amax()
     for scheme, given in [
@@ -102,7 +102,7 @@ def test_what_kernels_do_not_take_is_torchs() -> None:
 
 
 @pytest.mark.parametrize("name", ["int4-g32", "int4-g32-asymmetric", "nvfp4", "compressed-nvfp4", "mxfp4", "mxfp8", "fp8-block"])
-def test_a_publisher_on_a_gpu_publishes_a_cpus_bytes(name: str, store: str) -> None:
+def test_publisher_on_a_gpu_matches_the_cpu(name: str, store: str) -> None:
     from deltawire.quantize import quantize
 
     torch.manual_seed(4)

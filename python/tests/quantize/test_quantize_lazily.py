@@ -1,4 +1,4 @@
-"""Quantised tensors are made as a publisher reads them; what cannot be quantised is refused before anything is committed."""
+"""Weights are quantised while a publisher reads them; unquantisable ones are refused before a commit."""
 
 import subprocess
 import sys
@@ -48,7 +48,7 @@ def weights(kind: str, shape: tuple[int, int], dtype: Any) -> Any:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("kind", ["normal", "zeros", "denormal", "huge", "wide", "ties"])
-def test_kernel_has_torchs_bits(kind: str, dtype: Any) -> None:
+def test_kernel_matches_torch(kind: str, dtype: Any) -> None:
     for shape in (128, 128), (1, 1), (300, 257):
         weight = weights(kind, shape, dtype)
         for power_of_two in False, True:
@@ -64,14 +64,14 @@ def test_kernel_has_torchs_bits(kind: str, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3.4e38])
-def test_unbounded_weights_are_refused_by_name(value: float) -> None:
+def test_refuses_non_finite_weights_by_name(value: float) -> None:
     weight = torch.ones(130, 130)
     weight[129, 129] = value
     with pytest.raises(dw.InvalidArgument, match='tensor "w": holds NaN or an infinity'):
         Fp8Blocks("w", weight, Fp8Block(), "BF16")
 
 
-def test_weights_that_are_not_contiguous() -> None:
+def test_quantises_non_contiguous_weights() -> None:
     weight = torch.randn(256, 384).bfloat16()
     theirs = Fp8Block().coded(weight.t(), None, (384, 256))
     assert torch.equal(bits(Fp8Blocks("w", weight.t(), Fp8Block(), "BF16").elements()), bits(theirs["weight"].tensor))
@@ -92,7 +92,7 @@ def step(state: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", DENSE)
-def test_forms_are_known_before_anything_is_made(name: str) -> None:
+def test_shapes_are_known_before_quantising(name: str) -> None:
     quantizer = quantizer_of(name)
     shards = [Shard.whole(key, tensor) for key, tensor in model(1).items()]
     coded = list(quantizer.quantised(shards))
@@ -128,13 +128,13 @@ def forms_and_coded(scheme: Any, dtype: Any, shape: tuple[int, ...]) -> tuple[li
 
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float16])
-def test_forms_are_those_of_what_is_made(name: str, dtype: Any) -> None:
+def test_shapes_match_the_quantised_tensors(name: str, dtype: Any) -> None:
     for shape in [(2, 64, 3), (1, 32, 256)] if name == "gpt-oss-mxfp4" else [(129, 384), (3, 128), (256, 1280)]:
         forms, coded = forms_and_coded(SCHEMES[name], dtype, shape)
         assert forms == coded, shape
 
 
-def test_forms_do_not_depend_on_what_torch_makes_by_default() -> None:
+def test_shapes_do_not_depend_on_torch_defaults() -> None:
     scheme_module._tile_of.cache_clear()
     torch.set_default_dtype(torch.bfloat16)
     try:
@@ -147,7 +147,7 @@ def test_forms_do_not_depend_on_what_torch_makes_by_default() -> None:
 
 
 def test_the_first_publish_does_not_wait_for_torch(store: str) -> None:
-    """What torch does to compute without contents loads sympy, which takes many seconds."""
+    """torch's meta computations load sympy, which takes many seconds."""
     script = (
         "import sys, torch, deltawire as dw\n"
         "model = {'up_proj.weight': torch.ones(256, 256, dtype=torch.bfloat16)}\n"
@@ -159,14 +159,14 @@ def test_the_first_publish_does_not_wait_for_torch(store: str) -> None:
 
 
 class Alive:
-    """Bytes of made tensors that are alive, now and at most."""
+    """Counts the bytes of live quantised tensors, now and at most."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = self.most = self.coded = 0
         get = lazily.RecentTensors.get
 
         class Coded(list[Any]):
-            """A list that can be watched."""
+            """A list that allows weak references."""
 
         def counted(window: Any, key: int, make: Any) -> Any:
             def coded() -> Any:
@@ -195,7 +195,7 @@ def replica_of(store: str, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["int4-g128", "nvfp4", "compressed-fp8-block", "fp8-channel"])
-def test_few_are_alive_at_a_time(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keeps_few_tensors_alive(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lazily.RecentTensors.__init__, "__defaults__", (1 << 17,))
     alive, state = Alive(monkeypatch), model()
     with dw.Publisher(f"{tmp_path}/store", state, quantize=name) as publisher:
@@ -213,7 +213,7 @@ def test_few_are_alive_at_a_time(name: str, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", ["fp8-block", "fp8-block-ue8m0"])
-def test_fp8_blocks_are_never_all_there(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_never_materialises_all_fp8_blocks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = model(dtype=torch.float32)
     expected = []
     for _ in range(3):
@@ -234,7 +234,7 @@ def test_fp8_blocks_are_never_all_there(name: str, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("name", ["fp8-block", "int4-g128"])
-def test_a_nan_in_the_last_tensor_commits_nothing(name: str, tmp_path: Path) -> None:
+def test_nan_in_the_last_tensor_commits_nothing(name: str, tmp_path: Path) -> None:
     state = model(75)  # 300 weights
     last = "model.layers.74.self_attn.o_proj.weight"
     with dw.Publisher(f"{tmp_path}/store", state, quantize=name) as publisher:
@@ -248,7 +248,7 @@ def test_a_nan_in_the_last_tensor_commits_nothing(name: str, tmp_path: Path) -> 
             step(state)
 
 
-def test_what_making_raises_commits_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_quantising_commits_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = model()
     with dw.Publisher(f"{tmp_path}/store", state, quantize="int4-g128") as publisher:
         publisher.publish()

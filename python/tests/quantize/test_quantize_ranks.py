@@ -1,4 +1,4 @@
-"""Scales of what several ranks hold: torchrun on the CPU. quantised_ranks_worker.py has the cases."""
+"""Scales of sharded tensors: torchrun on the CPU. quantised_ranks_worker.py has the cases."""
 
 import pytest
 from rank_processes import torchrun
@@ -23,5 +23,5 @@ def output(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_ranks(output: str, case: str) -> None:
+def test_quantised_ranks(output: str, case: str) -> None:
     assert f"passed: {case} " in output, output

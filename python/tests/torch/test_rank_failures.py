@@ -1,4 +1,4 @@
-"""Ranks of a sharded trainer as processes of a gloo group: what one of them does wrong, or does no more, all hear of."""
+"""Ranks of a sharded trainer as processes of a gloo group: a mistake or death of one is an error on all."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def publisher_of(store: Any) -> dw.Publisher:
     return dw.Publisher(store, group=dist.group.WORLD, options=dw.PublishOptions(limits=dw.Limits(threads=1)))
 
 
-# ---- mistakes: all ranks raise, nothing is committed, and the same publishers go on
+# ---- mistakes: all ranks raise, nothing is committed, and the same publishers continue
 
 
 def make_mistakes(rank: Rank, folder: Path) -> list[str]:
@@ -90,7 +90,7 @@ def make_mistakes(rank: Rank, folder: Path) -> list[str]:
         except (dw.Error, RuntimeError) as error:
             errors.append(f"{type(error).__name__}: {error}")
     assert dw.Chain(str(folder / "store")).head == 0
-    # On one rank alone: as a file that is not there, and as no model at all.
+    # On one rank only: a missing file, and a value that is no model.
     files = [folder / "nothing"] if last else []
     errors.append(error_of(lambda: publisher.publish(held(me, 1), files)))
     errors.append(error_of(lambda: publisher.publish(None if last else held(me, 1))))
@@ -100,7 +100,7 @@ def make_mistakes(rank: Rank, folder: Path) -> list[str]:
     return errors
 
 
-def test_a_mistake_of_one_rank_is_named_on_all(tmp_path: Path) -> None:
+def test_mistake_of_one_rank_is_reported_on_all(tmp_path: Path) -> None:
     results = run_ranks(SIZE, make_mistakes, tmp_path)
     words = [
         "lost the weights",
@@ -124,7 +124,7 @@ def test_a_mistake_of_one_rank_is_named_on_all(tmp_path: Path) -> None:
         expect(tmp_path / "store", version, step)
 
 
-# ---- ranks that end, or stay away: the others raise, and a restart goes on
+# ---- ranks that die or never join: the others raise, and a restart continues
 
 
 def publish_until_killed(rank: Rank, folder: Path, who: int, when: str, name: str) -> str:
@@ -150,7 +150,7 @@ def publish_again(rank: Rank, folder: Path, step: int) -> int:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("who", "name"), [(LAST, "parts"), (0, "manifests")])
-def test_a_killed_rank_is_an_error_on_the_others(tmp_path: Path, who: int, when: str, name: str) -> None:
+def test_killed_rank_is_an_error_on_the_others(tmp_path: Path, who: int, when: str, name: str) -> None:
     errors = run_ranks(SIZE, publish_until_killed, tmp_path, who, when, name)
     for rank, error in enumerate(errors):
         if rank == who:
@@ -175,7 +175,7 @@ def stay_away(rank: Rank, folder: Path) -> str:
     return error
 
 
-def test_a_rank_that_stays_away_is_the_groups_timeout(tmp_path: Path) -> None:
+def test_absent_rank_is_a_group_timeout(tmp_path: Path) -> None:
     errors = run_ranks(SIZE, stay_away, tmp_path)
     for error in errors[:LAST]:
         assert error.startswith("Unavailable: "), error

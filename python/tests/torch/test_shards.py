@@ -1,4 +1,4 @@
-"""Layouts of ranks, and what a plan of two of them says."""
+"""Layouts of ranks, and plans between two of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def model(tmp_path_factory):
 
 
 def mask_of(layout, name, shape):
-    """How many ranks hold each element."""
+    """The number of ranks that hold each element."""
     held = np.zeros(shape, int)
     for box in itertools.chain(*layout):
         if box.name == name:
@@ -43,7 +43,7 @@ def mask_of(layout, name, shape):
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_layouts_hold_every_element(model, spec):
+def test_layouts_cover_every_element(model, spec):
     layout = layout_of_spec(spec, model)
     for box in layout_of_spec("tp=1", model)[0]:
         assert mask_of(layout, box.name, box.shape).min() >= 1, box.name
@@ -52,7 +52,7 @@ def test_layouts_hold_every_element(model, spec):
 
 
 @pytest.mark.parametrize(("trainer", "engine"), [*itertools.product(SPECS, SPECS)])
-def test_plans_bring_each_engine_rank_what_it_holds(model, trainer, engine):
+def test_plans_deliver_each_engine_ranks_shard(model, trainer, engine):
     sources, targets = layout_of_spec(trainer, model), layout_of_spec(engine, model)
     plan = plan_shards(sources, targets)
     plan.check()
@@ -62,12 +62,12 @@ def test_plans_bring_each_engine_rank_what_it_holds(model, trainer, engine):
         assert all(source == target for source, target in plan.edges)
 
 
-def test_heads_that_are_fewer_than_ranks_are_shared(model):
+def test_ranks_share_heads_when_there_are_few(model):
     keys = [next(box for box in rank if box.name.endswith("0.self_attn.k_proj.weight")) for rank in layout_of_spec("tp=4", model)]
     assert [(box.offset[0], box.extent[0]) for box in keys] == [(0, 4), (0, 4), (4, 4), (4, 4)]
 
 
-def test_obstacles_are_named():
+def test_plan_names_obstacles():
     halves = [[WHOLE.cut(0, 0, 4)], [WHOLE.cut(0, 4, 8)]]
     assert plan_shards(halves, [[WHOLE]]).edges == {(0, 0): 48, (1, 0): 48}
     assert not plan_shards(halves, [[WHOLE.cut(0, 4, 4)]]).refusals, "a rank may hold nothing"
@@ -81,12 +81,12 @@ def test_obstacles_are_named():
 
 
 @pytest.mark.parametrize("spec", ["", "tp", "tp=0", "tp=-1", "xp=2", "tp=2;ep=2", "tp=99999999"])
-def test_words_that_are_no_layout_are_refused(model, spec):
+def test_rejects_invalid_layouts(model, spec):
     with pytest.raises(dw.InvalidArgument, match="is not one of tp=N"):
         layout_of_spec(spec, model)
 
 
-def test_checkpoints_that_cannot_be_divided_are_refused(model, tmp_path):
+def test_refuses_indivisible_checkpoints(model, tmp_path):
     with pytest.raises(dw.InvalidArgument, match="cannot be divided by 5 ranks"):
         layout_of_spec("tp=5", model)
     with pytest.raises(dw.InvalidArgument, match="no safetensors files"):
@@ -96,7 +96,7 @@ def test_checkpoints_that_cannot_be_divided_are_refused(model, tmp_path):
         layout_of_spec("tp=2", tmp_path)
 
 
-def test_torch_modules():
+def test_plans_torch_modules():
     torch = pytest.importorskip("torch")
     from deltawire.torch import layout_of
 

@@ -21,7 +21,7 @@ def random_tensor(dtype: str, *shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("dtype", ARRAY_DTYPES)
-def test_every_dtype_and_no_copies(dtype: str, store: str) -> None:
+def test_publishes_every_dtype_without_copies(dtype: str, store: str) -> None:
     torch.manual_seed(1)
     weights = {"w": random_tensor(dtype, 30, 40), "scalar": random_tensor(dtype, 1).reshape(())}
     mine = {name: torch.zeros_like(tensor) for name, tensor in weights.items()}
@@ -39,7 +39,7 @@ def test_every_dtype_and_no_copies(dtype: str, store: str) -> None:
     assert state_bits(mine) == state_bits(weights)
 
 
-def test_packed_fours(store: str) -> None:
+def test_publishes_packed_float4(store: str) -> None:
     if not hasattr(torch, "float4_e2m1fn_x2"):
         pytest.skip("this torch has no float4_e2m1fn_x2")
     packed = torch.arange(12, dtype=torch.uint8).reshape(3, 4).view(torch.float4_e2m1fn_x2)
@@ -47,7 +47,7 @@ def test_packed_fours(store: str) -> None:
     assert dw.Chain(store).tensors(0) == [dw.reports.TensorSpec("w", "F4", (3, 8))]
 
 
-def test_parameters_and_views(store: str) -> None:
+def test_publishes_parameters_and_views(store: str) -> None:
     weight = torch.nn.Parameter(torch.arange(12.0).reshape(3, 4))
     state = {"w": weight, "t": weight.t(), "wide": torch.ones(1).expand(5), "conj": torch.ones(2, dtype=torch.complex64).conj()}
     state["every other"] = weight.detach().flatten()[::2]
@@ -60,7 +60,7 @@ def test_parameters_and_views(store: str) -> None:
     assert all(torch.equal(mine[name], tensor) for name, tensor in state.items())
 
 
-def test_tensors_that_move_are_found_where_they_are(store: str) -> None:
+def test_follows_tensors_that_move(store: str) -> None:
     trainer, server = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
     publisher = dw.Publisher(store, trainer)
     publisher.publish()
@@ -86,19 +86,19 @@ def test_tensors_that_move_are_found_where_they_are(store: str) -> None:
     assert torch.equal(server.weight, trainer.weight)
 
 
-def test_what_replicas_cannot_patch(store: str) -> None:
+def test_replicas_refuse_unpatchable_tensors(store: str) -> None:
     with pytest.raises(dw.InvalidArgument, match='tensor "w": the array is not contiguous'):
         dw.TensorReplica(store, {"w": torch.zeros(3, 4).t()})
     with pytest.raises(dw.InvalidArgument, match='tensor "w": is a lazily'):
         dw.TensorReplica(store, {"w": torch.zeros(3, dtype=torch.complex64).conj()})
 
 
-def test_tensors_that_have_no_memory_here(store: str) -> None:
+def test_refuses_tensors_without_memory(store: str) -> None:
     with pytest.raises(dw.Unsupported, match='tensor "w": is sparse_coo'):
         dw.Publisher(store, {"w": torch.eye(3).to_sparse()}).publish()
 
 
-def test_numpy_and_torch_make_the_same_delta(tmp_path: object) -> None:
+def test_numpy_and_torch_give_the_same_delta(tmp_path: object) -> None:
     old, new = torch.arange(100.0), torch.arange(100.0)
     new[7] = -1
     by_torch = dw.diff({"w": old}, {"w": new})

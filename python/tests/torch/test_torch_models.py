@@ -1,4 +1,4 @@
-"""Torch modules, state dicts and pairs: what is published of them, under which names, and as what."""
+"""Torch modules, state dicts and pairs: which tensors are published, under which names and dtypes."""
 
 import copy
 from typing import Any
@@ -32,7 +32,7 @@ def small() -> nn.Sequential:
     return nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
 
 
-def test_modules_are_what_their_state_dict_is(store: str) -> None:
+def test_module_equals_its_state_dict(store: str) -> None:
     model = Tied()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with dw.Publisher(store, model) as publisher:
@@ -45,7 +45,7 @@ def test_modules_are_what_their_state_dict_is(store: str) -> None:
             optimizer.step()
 
 
-def test_state_dicts_and_pairs(store: str) -> None:
+def test_accepts_state_dicts_and_pairs(store: str) -> None:
     model = Tied()
     state = model.state_dict()
     dw.Publisher(f"{store}-a", state).publish()
@@ -55,7 +55,7 @@ def test_state_dicts_and_pairs(store: str) -> None:
     assert published(f"{store}-c").keys() == state.keys()
 
 
-def test_tied_weights_keep_the_name_that_hugging_face_keeps(store: str) -> None:
+def test_tied_weights_keep_the_hugging_face_name(store: str) -> None:
     model = Tied()
     model._tied_weights_keys = ["embed.weight"]
     dw.Publisher(store, model).publish()
@@ -63,7 +63,7 @@ def test_tied_weights_keep_the_name_that_hugging_face_keeps(store: str) -> None:
     assert "embed.weight" not in published(store)
 
 
-def test_names_of_the_model_inside_its_wrappers(store: str) -> None:
+def test_unwraps_names_of_wrapped_models(store: str) -> None:
     class Compiled(nn.Module):  # as torch.compile's, which takes seconds to import
         def __init__(self, inner: nn.Module) -> None:
             super().__init__()
@@ -77,7 +77,7 @@ def test_names_of_the_model_inside_its_wrappers(store: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("source", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-def test_masters_round_as_torch_does(store: str, source: torch.dtype, dtype: torch.dtype) -> None:
+def test_masters_round_like_torch(store: str, source: torch.dtype, dtype: torch.dtype) -> None:
     torch.manual_seed(2)
     whole = torch.randint(0, 256, (4000 * source.itemsize,), dtype=torch.uint8).view(source)  # any bits
     ties = torch.arange(0x3F000000, 0x3F000000 + (1 << 20), 1 << 10, dtype=torch.int32).view(torch.float32).to(source)
@@ -97,7 +97,7 @@ def test_masters_round_as_torch_does(store: str, source: torch.dtype, dtype: tor
     assert bits(got[~is_nan]) == bits(wanted[~is_nan])
 
 
-def test_meta_tensors_are_named(store: str) -> None:
+def test_names_meta_tensors(store: str) -> None:
     with torch.device("meta"):
         model = small()
     with pytest.raises(dw.Unsupported, match='"0.weight", "0.bias", "2.weight" and 1 more') as raised:
@@ -105,7 +105,7 @@ def test_meta_tensors_are_named(store: str) -> None:
     assert raised.value.tensor == "0.weight"
 
 
-def test_parameters_that_come_later(store: str) -> None:
+def test_publishes_added_and_removed_parameters(store: str) -> None:
     model = small()
     with dw.Publisher(store, model, anchors=dw.Anchors(every=1), options=dw.PublishOptions(schema_change=True)) as publisher:
         publisher.publish()
@@ -117,7 +117,7 @@ def test_parameters_that_come_later(store: str) -> None:
     assert state_bits(published(store)) == state_bits(model.state_dict())
 
 
-def test_a_step_below_the_rounding_is_no_change(store: str) -> None:
+def test_step_below_the_rounding_is_no_change(store: str) -> None:
     state = {"w": torch.ones(10)}
     with dw.Publisher(store, state, dtype="bfloat16") as publisher:
         publisher.publish()
@@ -125,12 +125,12 @@ def test_a_step_below_the_rounding_is_no_change(store: str) -> None:
         assert not publisher.publish().committed
 
 
-def test_dtypes_that_weights_are_not_published_as() -> None:
+def test_rejects_unsupported_publish_dtypes() -> None:
     with pytest.raises(dw.InvalidArgument, match="not as int8"):
         dw.Publisher("memory:", {"w": torch.ones(1)}, dtype=torch.int8)
 
 
-def test_choosing_and_renaming(store: str) -> None:
+def test_selects_and_renames(store: str) -> None:
     model = small()
     dw.Publisher(f"{store}-a", model, select=dw.Select(include="0.*", rename=lambda name: f"model.{name}")).publish()
     assert published(f"{store}-a").keys() == {"model.0.weight", "model.0.bias"}
@@ -146,7 +146,7 @@ def test_choosing_and_renaming(store: str) -> None:
         dw.Publisher(store, model, select=dw.Select(include="nothing")).publish()
 
 
-def test_what_is_trainable(store: str) -> None:
+def test_publishes_trainable_weights_only(store: str) -> None:
     model = small()
     model[0].requires_grad_(False)
     dw.Publisher(store, model, select=dw.Select(trainable_only=True)).publish()
@@ -155,7 +155,7 @@ def test_what_is_trainable(store: str) -> None:
         dw.Publisher(store, model.state_dict(), select=dw.Select(trainable_only=True)).publish()
 
 
-def test_what_is_no_tensor(store: str) -> None:
+def test_rejects_values_that_are_not_tensors(store: str) -> None:
     class Extra(nn.Linear):
         def get_extra_state(self) -> dict[str, int]:
             return {"steps": 3}
@@ -165,7 +165,7 @@ def test_what_is_no_tensor(store: str) -> None:
     dw.Publisher(store, Extra(2, 2), select=dw.Select(exclude="*_extra_state")).publish()
 
 
-def test_a_live_model_follows(store: str) -> None:
+def test_patches_a_live_model(store: str) -> None:
     trainer, server = Tied(), Tied().requires_grad_(False)
     optimizer = torch.optim.AdamW(trainer.parameters(), lr=0.1)
     versions = server.embed.weight._version
@@ -184,7 +184,7 @@ def test_a_live_model_follows(store: str) -> None:
     assert state_bits(other.state_dict()) == state_bits(trainer.state_dict())
 
 
-def test_a_server_with_other_names(store: str) -> None:
+def test_patches_a_server_with_other_names(store: str) -> None:
     trainer, server = small(), small()
     dw.Publisher(store, trainer, select=dw.Select(rename=lambda name: f"model.{name}")).publish()
     dw.TensorReplica(store, server, select=dw.Select(rename=lambda name: f"model.{name}")).pull()
@@ -193,7 +193,7 @@ def test_a_server_with_other_names(store: str) -> None:
         dw.TensorReplica(store, server).pull()
 
 
-def test_where_the_snapshot_is(store: str, tmp_path: Any) -> None:
+def test_places_the_snapshot(store: str, tmp_path: Any) -> None:
     model = small()
     size = sum(tensor.nbytes for tensor in model.state_dict().values())
     for where in None, "memory", "pinned", "device":
@@ -208,7 +208,7 @@ def test_where_the_snapshot_is(store: str, tmp_path: Any) -> None:
 
 
 class OnGpu(torch.Tensor):
-    """Says that it is on a GPU, and counts how often it is fetched."""
+    """Claims to be on a GPU, and counts how often it is fetched."""
 
     is_cuda = True
     gpu = 0
@@ -229,7 +229,7 @@ def on_gpu(number: int) -> OnGpu:
     return tensor
 
 
-def test_without_a_gpu_tensors_are_fetched() -> None:
+def test_fetches_tensors_without_a_gpu() -> None:
     from deltawire.torch.gpu import gpu_of, in_reach, stream_of, values_of
 
     tensor, there = torch.ones(3), on_gpu(0)
@@ -240,7 +240,7 @@ def test_without_a_gpu_tensors_are_fetched() -> None:
     assert stream_of(None) == 0
 
 
-def test_work_goes_to_the_gpu_of_the_first_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_works_on_the_gpu_of_the_first_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     from deltawire.torch import gpu
 
     monkeypatch.setattr(gpu, "_has_cuda", lambda: True)
@@ -252,7 +252,7 @@ def test_work_goes_to_the_gpu_of_the_first_tensor(monkeypatch: pytest.MonkeyPatc
     assert (first.fetched, other.fetched) == (0, 1)
 
 
-def test_a_replica_writes_to_one_gpu() -> None:
+def test_replica_writes_to_one_gpu() -> None:
     from deltawire.torch.gpu import refuse_several_gpus
 
     refuse_several_gpus([("host", torch.ones(3)), ("a", on_gpu(1)), ("b", on_gpu(1)), ("list", [1])])
@@ -260,7 +260,7 @@ def test_a_replica_writes_to_one_gpu() -> None:
         refuse_several_gpus([("host", torch.ones(3)), ("a", on_gpu(1)), ("b", on_gpu(0))])
 
 
-def test_copies_of_a_model_are_models_of_their_own(store: str) -> None:
+def test_accepts_a_copy_of_the_model(store: str) -> None:
     model = small()
     with dw.Publisher(store, model) as publisher:
         publisher.publish()

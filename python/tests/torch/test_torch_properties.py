@@ -1,4 +1,4 @@
-"""Whatever the net, its dtypes, its optimizer and its steps: replicas equal their trainer, bit for bit."""
+"""For any network, dtypes, optimizer and steps, replicas equal their trainer, bit for bit."""
 
 import itertools
 from typing import Any
@@ -29,7 +29,7 @@ OPTIMIZERS = st.sampled_from(
         lambda parameters: torch.optim.RMSprop(parameters, lr=0.01),
     ]
 )
-# What happens between two versions.
+# Events between two versions.
 EVENTS = st.lists(st.sampled_from(["step", "step", "partial step", "write", "nothing", "thaw"]), max_size=4)
 
 

@@ -1,4 +1,4 @@
-"""Sharded trainers, without a gather: torchrun on the CPU, several cases in each run. ranks_worker.py has them."""
+"""Sharded trainers, without a gather: torchrun on the CPU, several cases per run, from ranks_worker.py."""
 
 import pytest
 from rank_processes import torchrun
@@ -17,7 +17,7 @@ CASES = {2: [*BOTH, *MODELS, *REFUSALS], 4: [*BOTH, *MESHES]}
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
-    """What torchrun says: two ranks first, then four, in the same folder of stores for `resume` alone."""
+    """The output of torchrun with two ranks, then with four; only `resume` shares the folder of stores."""
     runs, said = tmp_path_factory.mktemp("ranks"), {}
     for world, cases in CASES.items():
         folder = runs / str(world)
@@ -29,5 +29,5 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
 
 
 @pytest.mark.parametrize(("world", "case"), [(world, case) for world, cases in CASES.items() for case in cases])
-def test_ranks(outputs: dict[int, str], world: int, case: str) -> None:
+def test_sharded_trainers(outputs: dict[int, str], world: int, case: str) -> None:
     assert f"passed: {case} " in outputs[world], outputs[world]

@@ -1,4 +1,4 @@
-"""The same training steps by every way: whole versions and deltas, over a folder, S3, HTTP and gloo: what comes is the same."""
+"""The same training steps as full versions and deltas, over a folder, S3, HTTP and gloo, give the same weights."""
 
 import hashlib
 import os
@@ -29,7 +29,7 @@ RGW = Path(__file__).parents[3] / "tests" / "servers" / "rgw"
 
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What clients of a real S3 server need in their environment."""
+    """The environment for clients of a real S3 server."""
     folder = tmp_path_factory.mktemp("s3") / "rgw"
     up = subprocess.run(
         [RGW, "up", folder, "--owner", str(os.getpid())], capture_output=True, text=True, check=False, timeout=180
@@ -49,7 +49,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
 
 def state_after(step: int) -> dict[str, torch.Tensor]:
-    """The same in every process: some weights move with each step, and with the last none."""
+    """The same in every process: some weights change with each step, none with the last one."""
     generator = torch.Generator().manual_seed(7)
     shapes = {"embed": (300, 64), "up": (64, 256), "down": (256, 64), "norm": (64,), "scale": ()}
     state = {name: torch.randn(shape, generator=generator).to(torch.bfloat16) for name, shape in shapes.items()}
@@ -67,7 +67,7 @@ def _opened(url: str, environment: dict[str, str]) -> dw.Store:
 
 @contextmanager
 def _way(rank: Rank, transport: str, url: str, environment: dict[str, str]) -> Iterator[dw.Store]:
-    """The store that this rank publishes to, or reads."""
+    """The store that this rank publishes to or reads."""
     with ExitStack() as ends:
         if transport == "http":
             server = ends.enter_context(dw.serve(url, token="of the matrix")) if rank.rank == 0 else None
@@ -131,13 +131,13 @@ def _cell(rank: Rank, transport: str, url: str, environment: dict[str, str], mod
 
 @pytest.fixture(scope="module")
 def cells() -> dict[str, list[Any]]:
-    """What the first cell of each mode gave."""
+    """The result of the first cell of each mode."""
     return {}
 
 
 @pytest.mark.parametrize("mode", ["full", "delta"])
 @pytest.mark.parametrize("transport", ["disk", "s3", "http", "gloo"])
-def test_every_cell_gives_the_same(
+def test_every_transport_gives_the_same(
     transport: str, mode: str, tmp_path: Path, cells: dict[str, list[Any]], request: pytest.FixtureRequest
 ) -> None:
     environment = request.getfixturevalue("s3") if transport == "s3" else {}
@@ -149,6 +149,6 @@ def test_every_cell_gives_the_same(
     for version in published:
         del version["manifest"]  # names the run
     assert cells.setdefault(mode, [published, pulled[0]]) == [published, pulled[0]]
-    # Whole or not, the weights are the same.
+    # Full versions and deltas give the same weights.
     digests = [[{name: seen[name] for name in ("state", "version", "up")} for seen in one[1]] for one in cells.values()]
     assert all(seen == digests[0] for seen in digests)

@@ -1,4 +1,4 @@
-"""Hugging Face trainers: what replicas hold is what `save_pretrained` would have saved, bit for bit."""
+"""Hugging Face trainers: replicas hold what `save_pretrained` would save, bit for bit."""
 
 import copy
 import json
@@ -38,7 +38,7 @@ MODELS = {
 
 @pytest.fixture(autouse=True)
 def no_thread_left() -> Iterator[None]:
-    """None of ours: theirs, of `from_pretrained`, take their time."""
+    """Only our threads: those of `from_pretrained` end late."""
     yield
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("deltawire")]
 
@@ -86,7 +86,7 @@ def assert_loads(folder: Path, model: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_names_are_those_of_save_pretrained(kind: str, tmp_path: Path, store: str) -> None:
+def test_names_match_save_pretrained(kind: str, tmp_path: Path, store: str) -> None:
     model = tiny(kind)
     model.save_pretrained(tmp_path / "saved")
     assert_same(checkpoint_tensors(model), saved(tmp_path / "saved"))
@@ -96,7 +96,7 @@ def test_names_are_those_of_save_pretrained(kind: str, tmp_path: Path, store: st
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_trainer_is_followed(wait: bool, tmp_path: Path, store: str) -> None:
+def test_replica_follows_a_trainer(wait: bool, tmp_path: Path, store: str) -> None:
     model, steps = tiny("qwen3, tied"), []
     callback = PublishCallback(store, every=2, wait=wait, on_version=lambda step, version: steps.append((step, version.number)))
     trainer(model, tmp_path, callback, max_steps=5).train()
@@ -112,7 +112,7 @@ def test_a_trainer_is_followed(wait: bool, tmp_path: Path, store: str) -> None:
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "replica")("w7 w9").input_ids == [7, 9]
 
 
-def test_masters_are_published_as_bf16(tmp_path: Path, store: str) -> None:
+def test_publishes_masters_as_bf16(tmp_path: Path, store: str) -> None:
     model = tiny("llama")
     trainer(model, tmp_path, PublishCallback(store, dtype=torch.bfloat16), max_steps=2).train()
     assert model.dtype == torch.float32
@@ -121,7 +121,7 @@ def test_masters_are_published_as_bf16(tmp_path: Path, store: str) -> None:
     assert_loads(tmp_path / "replica", model.bfloat16())
 
 
-def test_training_goes_on_with_the_chain(tmp_path: Path, store: str) -> None:
+def test_resumed_training_continues_the_chain(tmp_path: Path, store: str) -> None:
     trainer(tiny("llama"), tmp_path, PublishCallback(store), max_steps=2, save_strategy="steps", save_steps=1).train()
     model = tiny("llama")
     callback = PublishCallback(store)
@@ -133,7 +133,7 @@ def test_training_goes_on_with_the_chain(tmp_path: Path, store: str) -> None:
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_errors_end_the_training(wait: bool, tmp_path: Path) -> None:
+def test_error_ends_the_training(wait: bool, tmp_path: Path) -> None:
     store, steps = DictStore(), []
 
     def refuse(call: str, name: str) -> None:
@@ -154,7 +154,7 @@ def test_errors_end_the_training(wait: bool, tmp_path: Path) -> None:
 
 
 class Outage:
-    """A store that is away between two steps."""
+    """A store that is unavailable between two steps."""
 
     def __init__(self, error: type[OSError] = ConnectionError) -> None:
         self.store, self.away, self.error = DictStore(), False, error
@@ -166,7 +166,7 @@ class Outage:
             raise self.error("the store is away")
 
     def between(self, first: int, last: int | None) -> Any:
-        """A trainer's callback that makes it so."""
+        """A trainer callback that makes the store unavailable."""
         outage = self
 
         class Switch(transformers.TrainerCallback):
@@ -179,11 +179,11 @@ class Outage:
 
 @pytest.mark.parametrize("error", [ConnectionError, PermissionError])
 @pytest.mark.parametrize("wait", [True, False])
-def test_an_outage_is_waited_out(wait: bool, error: type[OSError], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_waits_out_an_outage(wait: bool, error: type[OSError], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     outage, model, steps = Outage(error), tiny("llama"), []
     callback = PublishCallback(outage.store, wait=wait, on_version=lambda step, version: steps.append((step, version.number)))
     trainer(model, tmp_path, outage.between(2, 4), callback, max_steps=6).train()
-    # Without `wait` step 1 may still be on its way when the store goes; whatever was lost is in the next.
+    # Without `wait` step 1 may be in progress when the store goes away; the next version includes it.
     assert [number for _, number in steps] == list(range(len(steps)))
     assert {0, 4, 5, 6} <= {step for step, _ in steps} <= {0, 1, 4, 5, 6}
     assert steps[-1][0] == 6
@@ -196,7 +196,7 @@ def test_an_outage_is_waited_out(wait: bool, error: type[OSError], tmp_path: Pat
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_an_outage_at_the_end_is_an_error_in_the_log(wait: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_an_outage_at_the_end(wait: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage()
     callback = PublishCallback(outage.store, wait=wait)
     trainer(tiny("llama"), tmp_path, outage.between(3, None), callback, max_steps=3).train()
@@ -211,7 +211,7 @@ def test_an_outage_at_the_end_is_an_error_in_the_log(wait: bool, tmp_path: Path,
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_the_end_is_published_if_the_store_is_back_by_then(wait: bool, tmp_path: Path) -> None:
+def test_publishes_the_end_if_the_store_is_back(wait: bool, tmp_path: Path) -> None:
     outage, model = Outage(), tiny("llama")
 
     class Back(transformers.TrainerCallback):
@@ -226,7 +226,7 @@ def test_the_end_is_published_if_the_store_is_back_by_then(wait: bool, tmp_path:
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_without_a_first_version_and_without_hope_it_ends(wait: bool, tmp_path: Path) -> None:
+def test_ends_without_a_first_version(wait: bool, tmp_path: Path) -> None:
     outage = Outage()
     outage.away = True
     with pytest.raises(dw.Unavailable, match="the store is away"):
@@ -237,14 +237,14 @@ def test_without_a_first_version_and_without_hope_it_ends(wait: bool, tmp_path: 
         hopeless.train()
 
 
-def test_what_it_refuses(tmp_path: Path, store: str) -> None:
+def test_rejects_invalid_options(tmp_path: Path, store: str) -> None:
     with pytest.raises(dw.InvalidArgument, match="every is 0"):
         PublishCallback(store, every=0)
     with pytest.raises(dw.InvalidArgument, match="on_error is 'ignore'"):
         PublishCallback(store, on_error="ignore")
     with pytest.raises(dw.InvalidArgument, match="not as int8"):
         PublishCallback(store, dtype=torch.int8)
-    # Options of the publisher, before the training begins.
+    # Publisher options are checked before the training starts.
     with pytest.raises(
         TypeError, match=r"PublishCallback has no option 'threads': write options=dw\.PublishOptions\(limits=dw\.Limits\(threads"
     ):
@@ -257,7 +257,7 @@ def test_what_it_refuses(tmp_path: Path, store: str) -> None:
         trainer(model, tmp_path, PublishCallback(store), max_steps=1).train()
 
 
-def test_grpo_is_followed(tmp_path: Path, store: str) -> None:
+def test_replica_follows_grpo(tmp_path: Path, store: str) -> None:
     datasets = pytest.importorskip("datasets")
     trl = pytest.importorskip("trl")
     model = tiny("qwen3, tied")
@@ -276,7 +276,7 @@ def test_grpo_is_followed(tmp_path: Path, store: str) -> None:
     assert_loads(tmp_path / "replica", model)
 
 
-def test_adapters_alone_and_merged(tmp_path: Path) -> None:
+def test_publishes_adapters_alone_and_merged(tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
     model = peft.get_peft_model(tiny("llama"), peft.LoraConfig(r=2, target_modules=["q_proj"]))
 
@@ -293,7 +293,7 @@ def test_adapters_alone_and_merged(tmp_path: Path) -> None:
     assert_loads(tmp_path / "merged-replica", model.merge_and_unload())
 
 
-def test_several_processes(tmp_path: Path) -> None:
+def test_publishes_from_several_processes(tmp_path: Path) -> None:
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("this torch has no gloo")
     status, said = torchrun(2, __file__, tmp_path)

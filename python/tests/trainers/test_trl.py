@@ -1,4 +1,4 @@
-"""`deltawire.trainers.trl.WeightTransfer` as TRL calls it, against stores; tests/engines has it with a real server."""
+"""`deltawire.trainers.trl.WeightTransfer` as TRL calls it, with stores; tests/engines uses a real server."""
 
 import contextlib
 import inspect
@@ -27,14 +27,14 @@ def weights(dtype: Any = torch.float32) -> dict[str, Any]:
 
 
 def sync(transfer: WeightTransfer, pairs: Any) -> None:
-    """The calls of `AsyncGRPOTrainer._sync_weight_merged`, in their order."""
+    """The calls of `AsyncGRPOTrainer._sync_weight_merged`, in order."""
     transfer.pause()
     transfer.send_weights(iter(pairs.items()))
     transfer.resume()
 
 
 def synced(store: Any, pairs: Any, **options: Any) -> WeightTransfer:
-    """One that has sent these and ended; it goes on with its next sync."""
+    """A transfer that has sent these and ended; it continues with the next sync."""
     transfer = WeightTransfer(store, **options)
     sync(transfer, pairs)
     transfer.destroy()
@@ -59,7 +59,7 @@ def save(folder: Path, tensors: dict[str, Any]) -> Path:
 
 
 class Gate(DictStore):
-    """Blocks what is written while it is shut; fails it when told so."""
+    """Blocks writes while it is shut; fails them on request."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Gate(DictStore):
         return super().put(*args, **kwargs)
 
 
-def test_it_has_all_that_the_protocol_asks_for() -> None:
+def test_implements_the_protocol() -> None:
     trainer = pytest.importorskip("trl.experimental.async_grpo.async_grpo_trainer")
     wanted = trainer.WeightTransferProtocol
     names = [name for name, _ in inspect.getmembers(wanted, inspect.isfunction) if not name.startswith("_")]
@@ -85,7 +85,7 @@ def test_it_has_all_that_the_protocol_asks_for() -> None:
         )
 
 
-def test_each_sync_is_a_version_in_the_engines_dtype(store: str) -> None:
+def test_each_sync_publishes_a_version_in_the_engines_dtype(store: str) -> None:
     model = weights()
     transfer = WeightTransfer(store, dtype="bfloat16")
     transfer.init_weight_transfer()
@@ -101,7 +101,7 @@ def test_each_sync_is_a_version_in_the_engines_dtype(store: str) -> None:
         assert torch.equal(tensor, model[name].bfloat16())
 
 
-def test_parameters_are_taken_as_they_are(store: str) -> None:
+def test_accepts_parameters_as_they_are(store: str) -> None:
     model = torch.nn.Linear(4, 4)
     transfer = WeightTransfer(store)
     transfer.send_weights(model.named_parameters())
@@ -109,7 +109,7 @@ def test_parameters_are_taken_as_they_are(store: str) -> None:
     assert torch.equal(held(store, 0)["weight"], model.weight.detach())
 
 
-def test_captured_returns_before_the_upload_and_keeps_what_was_captured() -> None:
+def test_capture_returns_before_the_upload_and_keeps_its_state() -> None:
     store, model = Gate(), weights()
     transfer = synced(store, model, wait="captured")
     store.open.clear()
@@ -126,7 +126,7 @@ def test_captured_returns_before_the_upload_and_keeps_what_was_captured() -> Non
     assert torch.equal(held(store, 1)["layers.0.weight"], before)
 
 
-def test_what_went_wrong_behind_a_step_is_raised_by_the_next_sync_and_nothing_is_lost() -> None:
+def test_next_sync_raises_a_background_failure() -> None:
     store, model = Gate(), weights()
     transfer = synced(store, model, wait="captured")
     store.broken = True
@@ -140,7 +140,7 @@ def test_what_went_wrong_behind_a_step_is_raised_by_the_next_sync_and_nothing_is
     assert torch.equal(held(store, 1)["layers.0.weight"], model["layers.0.weight"])
 
 
-def test_the_end_of_the_training_raises_what_nobody_has_heard_of() -> None:
+def test_end_of_training_raises_unread_failures() -> None:
     store, model = Gate(), weights()
     transfer = WeightTransfer(store, wait="captured")
     sync(transfer, model)  # whole, which takes no capture
@@ -152,7 +152,7 @@ def test_the_end_of_the_training_raises_what_nobody_has_heard_of() -> None:
     transfer.destroy()
 
 
-def test_a_store_that_hangs_is_an_error_in_time() -> None:
+def test_hanging_store_times_out() -> None:
     store, model = Gate(), weights()
     synced(store, model)
     transfer = WeightTransfer(store, timeout=2)
@@ -167,7 +167,7 @@ def test_a_store_that_hangs_is_an_error_in_time() -> None:
     assert torch.equal(held(store, 1)["layers.0.weight"], model["layers.0.weight"])
 
 
-def test_versions_go_on_when_training_is_resumed_from_an_older_step(store: str) -> None:
+def test_versions_continue_after_resuming_an_older_step(store: str) -> None:
     model = weights()
     old = {name: tensor.clone() for name, tensor in model.items()}
     first = WeightTransfer(store)
@@ -187,7 +187,7 @@ def test_versions_go_on_when_training_is_resumed_from_an_older_step(store: str) 
     assert torch.equal(held(store, 3)["layers.0.weight"], old["layers.0.weight"])
 
 
-def test_another_run_is_refused(store: str) -> None:
+def test_refuses_another_run(store: str) -> None:
     missing = WeightTransfer(store, run="a" * 32)
     with pytest.raises(dw.NotFound, match="is the store mounted"):
         missing.init_weight_transfer()
@@ -198,7 +198,7 @@ def test_another_run_is_refused(store: str) -> None:
     assert dw.Chain(store).head == 0
 
 
-def test_what_engines_could_not_serve_is_refused_before_anything_is_written(store: str) -> None:
+def test_refuses_unservable_weights_before_writing(store: str) -> None:
     model = weights()
     synced(store, model, dtype="bfloat16")
     cases = [
@@ -214,8 +214,8 @@ def test_what_engines_could_not_serve_is_refused_before_anything_is_written(stor
     assert dw.Chain(store).head == 0
 
 
-def test_a_failure_leaves_no_parameter_unread(store: str) -> None:
-    """Other ranks gather each of them together with this one."""
+def test_failure_still_reads_every_parameter(store: str) -> None:
+    """Other ranks take part in gathering each parameter."""
     read = []
 
     def gathered() -> Iterator[tuple[str, Any]]:
@@ -232,7 +232,7 @@ def test_a_failure_leaves_no_parameter_unread(store: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
-def test_a_checkpoint_seeds_the_store_and_gives_what_is_frozen(store: str, dtype: str | None, tmp_path: Path) -> None:
+def test_checkpoint_provides_the_seed_and_frozen_weights(store: str, dtype: str | None, tmp_path: Path) -> None:
     model = weights() | {"vision.weight": torch.ones(4)}
     folder = save(tmp_path / "model", model)
     transfer = WeightTransfer(store, checkpoint=folder, dtype=dtype)
@@ -249,7 +249,7 @@ def test_a_checkpoint_seeds_the_store_and_gives_what_is_frozen(store: str, dtype
     assert [file.name for file in dw.Chain(store)[1].files] == ["config.json"]
 
 
-def test_names_of_the_trainer_are_turned_into_those_of_checkpoints(store: str) -> None:
+def test_maps_trainer_names_to_checkpoint_names(store: str) -> None:
     synced(store, {"a.weight": torch.zeros(2), "b.weight": torch.ones(2)})
     select = dw.Select(exclude="rope", rename=lambda name: name.removeprefix("model."))
     synced(store, {"model.a.weight": torch.zeros(2), "model.b.weight": torch.ones(2), "rope": torch.zeros(9)}, select=select)
@@ -270,14 +270,14 @@ def test_names_of_the_trainer_are_turned_into_those_of_checkpoints(store: str) -
         ({"anchor": 3}, TypeError, "anchors=dw.Anchors"),
     ],
 )
-def test_wrong_options_are_named(store: str, options: Any, error: Any, words: str) -> None:
+def test_rejects_wrong_options_by_name(store: str, options: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
         WeightTransfer(store, **options)
 
 
 @pytest.mark.parametrize("way", ["http", "group"])
 @pytest.mark.parametrize("wait", ["captured", "published"])
-def test_without_a_shared_store_a_sync_goes_straight_to_replicas(way: str, wait: Any, store: str) -> None:
+def test_sync_reaches_replicas_without_a_shared_store(way: str, wait: Any, store: str) -> None:
     model = {name: tensor.bfloat16() for name, tensor in weights().items()}
     with ExitStack() as ends:
         server = ends.enter_context(dw.serve(store))

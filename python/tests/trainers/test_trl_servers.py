@@ -1,4 +1,4 @@
-"""`deltawire.trainers.trl.WeightTransfer` waits for servers: what `/deltawire/ready` of each may say."""
+"""`deltawire.trainers.trl.WeightTransfer` waits for servers: possible answers of `/deltawire/ready`."""
 
 import json
 import threading
@@ -19,7 +19,7 @@ from deltawire.trainers.trl import WeightTransfer
 
 
 class Server:
-    """Serves `version` of a store's run, or of another one, and says what it is told to."""
+    """Claims to serve `version` of a store's run or of another one, with scripted answers."""
 
     def __init__(self, store: str) -> None:
         self.store, self.run = store, ""
@@ -71,7 +71,7 @@ def server(store: str) -> Iterator[Server]:
     made.close()
 
 
-def test_a_sync_is_done_when_all_servers_serve_it(store: str, server: Server) -> None:
+def test_sync_ends_when_all_servers_serve_it(store: str, server: Server) -> None:
     other = Server(store)
     try:
         transfer = WeightTransfer(store, base_url=[server.url + "/", other.url], timeout=20)
@@ -92,7 +92,7 @@ def test_a_sync_is_done_when_all_servers_serve_it(store: str, server: Server) ->
         other.close()
 
 
-def test_a_server_of_another_run_does_not_serve_the_version(store: str, server: Server) -> None:
+def test_server_of_another_run_does_not_count(store: str, server: Server) -> None:
     transfer = WeightTransfer(store, base_url=server.url, timeout=1)
     server.run, server.version = "f" * 32, 7
     with pytest.raises(dw.Unavailable, match=r"version 0 of run .* is not served after 1 s: .*serves version 7 of run ffffffff"):
@@ -100,7 +100,7 @@ def test_a_server_of_another_run_does_not_serve_the_version(store: str, server: 
     transfer.destroy()
 
 
-def test_a_server_that_does_not_come_is_an_error_with_its_own_words(store: str, server: Server) -> None:
+def test_timeout_reports_the_servers_own_words(store: str, server: Server) -> None:
     transfer = WeightTransfer(store, base_url=server.url, timeout=2)
     sync(transfer, model := weights())
     model["layers.0.weight"][0, 0] += 1
@@ -120,7 +120,7 @@ def test_a_server_that_does_not_come_is_an_error_with_its_own_words(store: str, 
     transfer.destroy()
 
 
-def test_servers_that_follow_no_chain_or_are_not_there(store: str, server: Server) -> None:
+def test_reports_missing_servers_and_those_without_a_chain(store: str, server: Server) -> None:
     server.status, server.error = 404, "this server follows no chain"
     transfer = WeightTransfer(store, base_url=server.url, timeout=20)
     with pytest.raises(dw.InvalidArgument, match="follows no chain"):

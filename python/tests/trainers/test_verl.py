@@ -28,7 +28,7 @@ def weights(seed: int = 1) -> State:
 
 
 def new(store: str, local: Path, *, master: bool | None = None, **options: Any) -> Any:
-    """As verl makes one: the rollout side does not say `is_master`."""
+    """Created as verl does: the rollout side does not pass `is_master`."""
     importlib.import_module("deltawire.trainers.verl")  # verl: import_external_libs(custom_backend_module)
     side = {} if master is None else {"is_master": master}
     return base.CheckpointEngineRegistry.new(
@@ -37,7 +37,7 @@ def new(store: str, local: Path, *, master: bool | None = None, **options: Any) 
 
 
 class Fleet:
-    """The calls of `CheckpointEngineManager.update_weights`, in their order: a group of two actors, some rollout workers."""
+    """The calls of `CheckpointEngineManager.update_weights`, in order: a group of two actors, some rollout workers."""
 
     def __init__(self, store: str, locals_: list[Path], **options: Any) -> None:
         self.actors = [new(store, locals_[0], master=rank == 0, **options) for rank in range(2)]
@@ -74,7 +74,7 @@ class Fleet:
         return results[len(self.rollout)], results[: len(self.rollout)]
 
     def close(self) -> None:
-        """Lets go of each other, as processes that end do."""
+        """Close all, like processes that end."""
         for engine in self.actors + self.rollout:
             if engine._publisher is not None:
                 engine._publisher.close()
@@ -86,7 +86,7 @@ def bits(state: State) -> dict[str, tuple[Any, ...]]:
     return {name: (t.dtype, tuple(t.shape), t.reshape(-1).view(torch.uint8).tolist()) for name, t in sorted(state.items())}
 
 
-def test_it_is_what_verl_calls() -> None:
+def test_implements_verls_interface() -> None:
     kind = type(new("memory:verl-contract", Path("/nowhere")))
     assert issubclass(kind, base.CheckpointEngine)
     assert not inspect.isabstract(kind)
@@ -98,7 +98,7 @@ def test_it_is_what_verl_calls() -> None:
     assert inspect.isasyncgenfunction(kind.receive_weights)
 
 
-def test_every_worker_gets_every_version_exactly(store: str, tmp_path: Path) -> None:
+def test_every_worker_gets_every_version(store: str, tmp_path: Path) -> None:
     fleet, state = Fleet(store, [tmp_path / "a", tmp_path / "a", tmp_path / "b"]), weights()
     for step in range(4):
         metrics, received = fleet.update(state, step)
@@ -111,7 +111,7 @@ def test_every_worker_gets_every_version_exactly(store: str, tmp_path: Path) -> 
     assert not [info.name for info in dw.open_store(store).list("verl/")]
 
 
-def test_only_what_changed_where_asked(store: str, tmp_path: Path) -> None:
+def test_yields_only_changed_tensors_on_request(store: str, tmp_path: Path) -> None:
     fleet, state = Fleet(store, [tmp_path], yields="changed"), weights()
     _, [first] = fleet.update(state)
     assert first.keys() == state.keys()
@@ -125,7 +125,7 @@ def test_only_what_changed_where_asked(store: str, tmp_path: Path) -> None:
     assert bits(all_of_it) == bits(state)
 
 
-def test_a_sync_without_a_change_ends_and_makes_no_version(store: str, tmp_path: Path) -> None:
+def test_sync_without_changes_publishes_nothing(store: str, tmp_path: Path) -> None:
     fleet, state = Fleet(store, [tmp_path], yields="changed"), weights()
     fleet.update(state)
     metrics, [again] = fleet.update(state)
@@ -134,14 +134,14 @@ def test_a_sync_without_a_change_ends_and_makes_no_version(store: str, tmp_path:
     assert dw.Chain(store).head == 0
 
 
-def test_masters_in_float32_are_published_as_engines_hold_them(store: str, tmp_path: Path) -> None:
+def test_publishes_float32_masters_in_the_engines_dtype(store: str, tmp_path: Path) -> None:
     state = {"w": torch.randn(64, generator=torch.Generator().manual_seed(3))}
     _, [held] = Fleet(store, [tmp_path], dtype="bfloat16").update(state)
     assert bits(held) == bits({"w": state["w"].to(torch.bfloat16)})
 
 
-def test_all_ranks_go_through_their_weights(store: str, tmp_path: Path) -> None:
-    """Producing a weight is a collective: a rank that does not ask for it stops the others."""
+def test_all_ranks_iterate_their_weights(store: str, tmp_path: Path) -> None:
+    """Producing a weight is a collective operation: a rank that skips it blocks the others."""
     fleet, state, seen = Fleet(store, [tmp_path]), weights(), []
 
     def counted() -> Iterator[tuple[str, Any]]:
@@ -153,7 +153,7 @@ def test_all_ranks_go_through_their_weights(store: str, tmp_path: Path) -> None:
     assert seen == list(state)
 
 
-def test_a_failed_publish_is_raised_on_both_sides_and_the_next_sync_is_whole(store: str, tmp_path: Path) -> None:
+def test_failed_publish_raises_on_both_sides(store: str, tmp_path: Path) -> None:
     fleet, state = Fleet(store, [tmp_path], yields="changed", timeout=20), weights()
     fleet.update(state)
 
@@ -175,14 +175,14 @@ def test_a_failed_publish_is_raised_on_both_sides_and_the_next_sync_is_whole(sto
     assert bits(held) == bits(state)
 
 
-def test_nobody_waits_for_ever(store: str, tmp_path: Path) -> None:
+def test_receive_times_out(store: str, tmp_path: Path) -> None:
     fleet = Fleet(store, [tmp_path], timeout=0.2)
     fleet.prepare()
     with pytest.raises(dw.Unavailable, match="published no version of this sync in 0.2 s"):
         asyncio.run(fleet.receive())
 
 
-def test_a_local_checkpoint_that_somebody_changed_is_noticed(store: str, tmp_path: Path) -> None:
+def test_detects_an_edited_local_checkpoint(store: str, tmp_path: Path) -> None:
     fleet, state = Fleet(store, [tmp_path]), weights()
     fleet.update(state)
     file = tmp_path / "model.safetensors"
@@ -195,7 +195,7 @@ def test_a_local_checkpoint_that_somebody_changed_is_noticed(store: str, tmp_pat
     assert all(torch.equal(received[name], tensor) for name, tensor in state.items())
 
 
-def test_a_folder_of_an_earlier_run_is_refused_before_its_first_tensor(store: str, tmp_path: Path) -> None:
+def test_refuses_a_folder_of_an_earlier_run(store: str, tmp_path: Path) -> None:
     Fleet(store, [tmp_path / "local"]).update(weights(1))
     fleet = Fleet(str(tmp_path / "another"), [tmp_path / "local"])
     fleet.prepare()
@@ -209,8 +209,8 @@ def test_a_folder_of_an_earlier_run_is_refused_before_its_first_tensor(store: st
         asyncio.run(receive())
 
 
-def test_many_workers_of_a_host_share_a_folder(tmp_path: Path) -> None:
-    """Threads for processes: the folder's lock is of files, and does not tell them apart."""
+def test_workers_of_a_host_share_a_folder(tmp_path: Path) -> None:
+    """Threads stand in for processes: the folder's lock is per file, and does not distinguish them."""
     fleet, state = Fleet(str(tmp_path / "store"), [tmp_path / "local"] * 6), weights()
     for step in range(3):
         state["layers.0.weight"][0, step] += 1
@@ -223,13 +223,13 @@ def test_many_workers_of_a_host_share_a_folder(tmp_path: Path) -> None:
     ("options", "words"),
     [({"yields": "some"}, "must be one of all, changed"), ({"timeout": 0}, "more than 0"), ({"local": ""}, "needs `local`")],
 )
-def test_options_that_make_no_sense(options: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_rejects_invalid_options(options: dict[str, Any], words: str, tmp_path: Path) -> None:
     importlib.import_module("deltawire.trainers.verl")
     with pytest.raises(dw.InvalidArgument, match=words):
         base.CheckpointEngineRegistry.new("deltawire", **{"store": "memory:verl", "local": str(tmp_path), **options})
 
 
-def test_the_manager_finds_it_by_its_config(tmp_path: Path) -> None:
+def test_manager_finds_it_by_its_config(tmp_path: Path) -> None:
     from verl.workers.config import CheckpointEngineConfig
 
     config = CheckpointEngineConfig(backend="deltawire", custom_backend_module="deltawire.trainers.verl")
@@ -238,7 +238,7 @@ def test_the_manager_finds_it_by_its_config(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("store", ["", "of its own"])
-def test_the_trainer_serves_and_each_host_fetches_once(store: str, tmp_path: Path) -> None:
+def test_trainer_serves_and_each_host_fetches_once(store: str, tmp_path: Path) -> None:
     chain = str(tmp_path / store) if store else ""
     fleet = Fleet(chain, [tmp_path / "a", tmp_path / "a", tmp_path / "b"], serve="127.0.0.1:0", secret="between us")
     state = weights()
@@ -255,7 +255,7 @@ def test_the_trainer_serves_and_each_host_fetches_once(store: str, tmp_path: Pat
         fleet.close()
 
 
-def test_a_trainer_that_begins_anew_is_another_run(tmp_path: Path) -> None:
+def test_restarted_trainer_is_another_run(tmp_path: Path) -> None:
     first = Fleet("", [tmp_path], serve="127.0.0.1:0")
     first.update(weights())
     second = Fleet("", [tmp_path], serve="127.0.0.1:0")
@@ -268,7 +268,7 @@ def test_a_trainer_that_begins_anew_is_another_run(tmp_path: Path) -> None:
         second.close()
 
 
-def test_another_secret_is_refused(tmp_path: Path) -> None:
+def test_refuses_another_secret(tmp_path: Path) -> None:
     fleet = Fleet("", [tmp_path], serve="127.0.0.1:0", secret="ours")
     fleet.rollout = [new("", tmp_path, serve="127.0.0.1:0", secret="theirs")]
     try:
@@ -278,6 +278,6 @@ def test_another_secret_is_refused(tmp_path: Path) -> None:
         fleet.close()
 
 
-def test_a_store_or_an_address_is_needed(tmp_path: Path) -> None:
+def test_needs_a_store_or_an_address(tmp_path: Path) -> None:
     with pytest.raises(dw.InvalidArgument, match="`store` or `serve`"):
         new("", tmp_path)
