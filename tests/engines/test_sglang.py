@@ -90,7 +90,7 @@ def _proven(server: SglangServer, version: int) -> None:
     assert (proof["version"], proof["num_tensors"], proof["wrong"], proof["unproven"]) == (version, NUM_TENSORS, [], [])
 
 
-def test_a_server_says_what_it_serves(server: SglangServer, trainer: Trainer) -> None:
+def test_server_reports_what_it_serves(server: SglangServer, trainer: Trainer) -> None:
     assert server.call("GET", f"/deltawire/ready?version={trainer.version}")[0] == 200
     assert server.call("GET", f"/deltawire/ready?version={trainer.version + 1}")[0] == 503
     _, status = server.call("GET", "/deltawire/status")
@@ -102,7 +102,7 @@ def test_a_server_says_what_it_serves(server: SglangServer, trainer: Trainer) ->
     assert server.call("POST", "/deltawire/prove?mode=some", {})[0] == 400
 
 
-def test_an_update_serves_what_a_fresh_server_serves(
+def test_update_equals_a_fresh_server(
     server: SglangServer, trainer: Trainer, request: pytest.FixtureRequest
 ) -> None:
     before = outputs(server)
@@ -115,7 +115,7 @@ def test_an_update_serves_what_a_fresh_server_serves(
     assert outputs(plain) == after
 
 
-def test_cached_prefixes_are_of_one_version(server: SglangServer, trainer: Trainer) -> None:
+def test_cached_prefixes_belong_to_one_version(server: SglangServer, trainer: Trainer) -> None:
     prompt = [3 + step % 200 for step in range(64)]
     server.generate(prompt, 2)
     assert server.generate(prompt, 2)["meta_info"]["cached_tokens"] > 0
@@ -171,7 +171,7 @@ def test_requests_stream_through_an_update(server: SglangServer, trainer: Traine
     assert {str(trainer.version - 1), str(trainer.version)} in versions
 
 
-def test_the_loader_tells_its_version(server: SglangServer, trainer: Trainer) -> None:
+def test_loader_reports_its_version(server: SglangServer, trainer: Trainer) -> None:
     status, answer = _load(server, [])
     assert (status, answer["success"]) == (200, True)
     assert answer["message"].startswith(f"deltawire: version {trainer.version} of run ")
@@ -182,7 +182,7 @@ def test_the_loader_tells_its_version(server: SglangServer, trainer: Trainer) ->
     _proven(server, version)
 
 
-def test_a_loader_that_fails_does_not_end_the_server(server: SglangServer, trainer: Trainer) -> None:
+def test_failing_loader_does_not_end_the_server(server: SglangServer, trainer: Trainer) -> None:
     before = outputs(server)
     status, answer = _load(server, [("deltawire.version", torch.tensor([], dtype=torch.int64))])
     assert (status, answer["success"]) == (400, False)
@@ -191,7 +191,7 @@ def test_a_loader_that_fails_does_not_end_the_server(server: SglangServer, train
     _proven(server, trainer.version)
 
 
-def test_two_updates_at_once(server: SglangServer, trainer: Trainer) -> None:
+def test_concurrent_updates_both_end(server: SglangServer, trainer: Trainer) -> None:
     version = trainer.publish()
     answers: list[tuple[int, Any]] = []
     threads = [
@@ -228,7 +228,7 @@ def _goes_on(server: SglangServer, version: int) -> None:
     _proven(server, version)
 
 
-def test_a_damaged_part_leaves_the_old_version_served(server: SglangServer, trainer: Trainer) -> None:
+def test_damaged_part_keeps_the_old_version(server: SglangServer, trainer: Trainer) -> None:
     before = outputs(server)
     old, version = trainer.version, trainer.publish(damaged=True)
     assert "orrupt" in _error(server)
@@ -237,7 +237,7 @@ def test_a_damaged_part_leaves_the_old_version_served(server: SglangServer, trai
     _goes_on(server, version)
 
 
-def test_a_version_of_an_unknown_key_is_refused(server: SglangServer, trainer: Trainer) -> None:
+def test_refuses_a_version_of_an_unknown_key(server: SglangServer, trainer: Trainer) -> None:
     before = outputs(server)
     assert trainer.forge() == trainer.version + 1
     assert "sign" in _error(server)
@@ -245,7 +245,7 @@ def test_a_version_of_an_unknown_key_is_refused(server: SglangServer, trainer: T
     _goes_on(server, trainer.publish())
 
 
-def test_a_store_that_is_gone_or_of_another_run(server: SglangServer, trainer: Trainer, tmp_path: Path) -> None:
+def test_serves_on_without_its_store_or_run(server: SglangServer, trainer: Trainer, tmp_path: Path) -> None:
     before = outputs(server)
     away = trainer.folder / "away"
     trainer.store.rename(away)
@@ -259,7 +259,7 @@ def test_a_store_that_is_gone_or_of_another_run(server: SglangServer, trainer: T
     _goes_on(server, trainer.publish())
 
 
-def test_a_reload_from_disk_changes_nothing(server: SglangServer, trainer: Trainer) -> None:
+def test_reload_from_disk_changes_nothing(server: SglangServer, trainer: Trainer) -> None:
     version, local = _publish(trainer, server), server.call("GET", "/deltawire/status")[1]["local_folder"]
     before = outputs(server)
     assert server.call("POST", "/update_weights_from_disk", {"model_path": local, "flush_cache": False})[0] == 200
@@ -267,7 +267,7 @@ def test_a_reload_from_disk_changes_nothing(server: SglangServer, trainer: Train
     _proven(server, version)
 
 
-def test_a_server_that_somebody_paused_stays_paused(server: SglangServer, trainer: Trainer) -> None:
+def test_keeps_a_foreign_pause(server: SglangServer, trainer: Trainer) -> None:
     assert server.call("POST", "/pause_generation", {"mode": "in_place"})[0] == 200
     results: list[dict[str, Any]] = []
     thread = threading.Thread(target=_stream, args=(server, 4, results, threading.Event()))
@@ -282,7 +282,7 @@ def test_a_server_that_somebody_paused_stays_paused(server: SglangServer, traine
     assert results[0]["meta_info"]["weight_version"] == str(version)
 
 
-def test_the_plain_path_reloads_a_server_from_disk(server: SglangServer, plain: SglangServer, trainer: Trainer) -> None:
+def test_plain_path_reloads_a_server_from_disk(server: SglangServer, plain: SglangServer, trainer: Trainer) -> None:
     version, folder = trainer.version, trainer.folder / "plain-local"
     command = [PROGRAM, "follow", trainer.store, folder, "--until", str(version)]
     command += ["--notify", f"sglang=http://127.0.0.1:{plain.port}"]
@@ -292,7 +292,7 @@ def test_the_plain_path_reloads_a_server_from_disk(server: SglangServer, plain: 
     plain.stop()
 
 
-def test_killed_while_versions_come_it_returns_at_the_newest(server: SglangServer, trainer: Trainer, local: Path) -> None:
+def test_killed_server_returns_at_the_newest_version(server: SglangServer, trainer: Trainer, local: Path) -> None:
     """The second time with two workers and caches that are dropped with every version."""
     expected = outputs(server)
     trainer.publish()
@@ -312,7 +312,7 @@ def test_killed_while_versions_come_it_returns_at_the_newest(server: SglangServe
         assert again.generate(prompt, 2)["meta_info"]["cached_tokens"] == 0
 
 
-def test_weights_in_another_dtype_come_by_sglangs_own_loader(trainer: Trainer) -> None:
+def test_weights_in_another_dtype_use_sglangs_loader(trainer: Trainer) -> None:
     local = trainer.folder / "converted"
     with dw.Replica(str(trainer.store), str(local)) as replica:
         replica.pull()

@@ -20,7 +20,7 @@ TWO_WORKERS = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["http", "group"])
-def test_versions_come_straight_from_the_publisher(tmp_path: Path, group: bool) -> None:
+def test_receives_versions_from_the_publisher(tmp_path: Path, group: bool) -> None:
     trainer = serving_trainer(tmp_path, group=group, secret=SECRET, dtype=torch.bfloat16)
     local = tmp_path / "local"
     settings = {f"DELTAWIRE_{name.upper()}": str(value) for name, value in trainer.settings().items()}

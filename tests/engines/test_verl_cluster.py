@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.skipif(find_spec("verl") is None or find_spec("ray") is None, reason="verl is not installed: scripts/venv DIR verl")
-def test_its_manager_brings_every_worker_to_every_version(tmp_path: Path) -> None:
+def test_manager_updates_every_worker(tmp_path: Path) -> None:
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(HERE / "verl_cluster.py"), str(tmp_path)]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=600)

@@ -78,7 +78,7 @@ def assert_proven(server: VllmServer, version: int) -> None:
     assert proven["num_tensors"] > 0
 
 
-def test_it_serves_the_local_version(scene, server):
+def test_serves_the_local_version(scene, server):
     status = server.wait_for(0)
     assert status["version"] == 0
     assert status["workers"][0]["reloaded"] == reloaded_of(scene.trainer.weights)
@@ -86,7 +86,7 @@ def test_it_serves_the_local_version(scene, server):
     assert server.get("/weight_info")["weight_version"] == "0"
 
 
-def test_it_is_not_ready_for_a_version_that_it_does_not_serve(server):
+def test_not_ready_for_a_version_it_does_not_serve(server):
     status, answer = server.call("GET", "/deltawire/ready?version=1000000")
     assert (status, answer["ready"], answer["wanted"]["version"]) == (503, False, 1000000)
     run = server.status()["run"]
@@ -94,7 +94,7 @@ def test_it_is_not_ready_for_a_version_that_it_does_not_serve(server):
     assert server.call("GET", f"/deltawire/ready?version=0&run={'f' * 32}")[0] == 503
 
 
-def test_it_follows(scene, server):
+def test_follows_the_chain(scene, server):
     before = server.logprobs()
     version = scene.trainer.step()
     status = server.wait_for(version)
@@ -105,7 +105,7 @@ def test_it_follows(scene, server):
     assert server.get("/weight_info")["weight_version"] == str(version)
 
 
-def test_metrics_say_which_version(scene, server):
+def test_metrics_report_the_version(scene, server):
     status, text = server.call("GET", "/deltawire/metrics")
     assert status == 200
     run = dw.Chain(scene.trainer.store).run
@@ -115,7 +115,7 @@ def test_metrics_say_which_version(scene, server):
     assert "# TYPE deltawire_engine_pause_seconds gauge" in text
 
 
-def test_many_versions_are_taken_in_order_or_merged(scene, server):
+def test_applies_many_versions_in_order_or_merged(scene, server):
     for _ in range(10):
         version = scene.trainer.step(0.005)
     server.wait_for(version)
@@ -136,7 +136,7 @@ def test_requests_stream_through_updates(scene, server):
 
 
 @pytest.mark.skipif(NUM_GPUS > 0, reason="on a GPU rounding differs with and without a cached prefix")
-def test_a_cached_prefix_is_not_another_versions(scene, server):
+def test_cached_prefixes_belong_to_one_version(scene, server):
     prompt = "a prefix that is long enough to fill blocks of the cache, which hold a few tokens each " * 2
     server.logprobs(prompt)
     running = threading.Thread(target=server.complete, args=(prompt, 40), kwargs={"ignore_eos": True})
@@ -149,7 +149,7 @@ def test_a_cached_prefix_is_not_another_versions(scene, server):
     assert cached == pytest.approx(server.logprobs(prompt), abs=1e-4)
 
 
-def test_a_corrupt_part_leaves_the_old_version(scene, server):
+def test_corrupt_part_keeps_the_old_version(scene, server):
     held = server.status()["version"]
     before = server.logprobs()
     with scene.outage():
@@ -167,7 +167,7 @@ def test_a_corrupt_part_leaves_the_old_version(scene, server):
     assert_proven(server, version)
 
 
-def test_a_store_that_is_gone_for_a_while(scene, server):
+def test_serves_on_during_a_store_outage(scene, server):
     held = server.status()["version"]
     with scene.outage():
         version = scene.trainer.step()
@@ -178,7 +178,7 @@ def test_a_store_that_is_gone_for_a_while(scene, server):
     assert server.status()["error"] is None
 
 
-def test_a_full_disk_leaves_the_old_version(scene, server):
+def test_full_disk_keeps_the_old_version(scene, server):
     if not scene.is_small_disk:
         pytest.skip("no small disk can be mounted here")
     held = server.status()["version"]
@@ -194,7 +194,7 @@ def test_a_full_disk_leaves_the_old_version(scene, server):
     assert_proven(server, version)
 
 
-def test_another_run_is_refused(scene, server):
+def test_refuses_another_run(scene, server):
     held = server.status()["version"]
     other = scene.folder / "other"
     with dw.Publisher(str(other)) as publisher:
@@ -212,7 +212,7 @@ def test_another_run_is_refused(scene, server):
     server.wait_for(version)
 
 
-def test_a_pause_of_somebody_else_stays(scene, server):
+def test_keeps_a_foreign_pause(scene, server):
     server.post("/pause?mode=keep")
     version = scene.trainer.step()
     server.wait_for(version)
@@ -222,7 +222,7 @@ def test_a_pause_of_somebody_else_stays(scene, server):
     assert_proven(server, version)
 
 
-def test_weights_that_somebody_else_wrote_are_found_and_healed(scene, server):
+def test_detects_and_heals_foreign_writes(scene, server):
     version = server.status()["version"]
     before = server.logprobs()
     server.post("/weight_checker", {"action": "reset"})
@@ -235,7 +235,7 @@ def test_weights_that_somebody_else_wrote_are_found_and_healed(scene, server):
     assert server.logprobs() == pytest.approx(before, abs=1e-5)
 
 
-def test_two_updates_at_once(scene, server):
+def test_concurrent_updates_both_end(scene, server):
     """The server's own, and one that somebody asks for over HTTP: both end, and the newer version is served."""
     version = scene.trainer.step()
     answers = []
@@ -261,7 +261,7 @@ def test_tokens_equal_those_of_a_fresh_server(scene, server):
         assert_equal(ours, fresh.answers())
 
 
-def test_a_killed_server_comes_back_at_the_newest_version(scene, server):
+def test_killed_server_returns_at_the_newest_version(scene, server):
     server.stop(signal.SIGKILL)
     for _ in range(10):
         version = scene.trainer.step(0.005)

@@ -24,7 +24,7 @@ def fresh_answers(folder: Path, log: Path, tp: int = 1) -> list[dict]:
 
 
 @pytest.mark.parametrize(("kind", "tied", "tp"), [("llama", True, 2), ("qwen3", True, 1)])
-def test_the_standard_calls(tmp_path, kind, tied, tp):
+def test_standard_calls_update_the_server(tmp_path, kind, tied, tp):
     """The server knows no store until a trainer names it; the trainer pauses, updates and resumes."""
     trainer = new_trainer(tmp_path, kind, tied=tied)
     allowed = {"allow_stores": [trainer.store], "allow_locals": [str(tmp_path / "local")]}
@@ -59,7 +59,7 @@ def test_the_standard_calls(tmp_path, kind, tied, tp):
     assert_equal(ours, fresh_answers(trainer.folder, tmp_path / "fresh.log", tp))
 
 
-def test_engines_side_by_side_and_an_api_key(tmp_path):
+def test_updates_engines_side_by_side_with_an_api_key(tmp_path):
     """Data parallel: each engine has weights of its own. The server's key guards what it says of them."""
     trainer = new_trainer(tmp_path)
     settings = {"store": trainer.store, "local": str(tmp_path / "local"), "interval": 1}
@@ -80,7 +80,7 @@ def test_engines_side_by_side_and_an_api_key(tmp_path):
         assert_equal(each, theirs)
 
 
-def test_experts_that_the_engine_repacks(tmp_path):
+def test_updates_repacked_experts(tmp_path):
     """On a CPU vLLM packs the experts of a mixture: they go through its own reload, the others by a scatter. On a GPU all do."""
     trainer = new_trainer(tmp_path, "moe")
     settings = {"store": trainer.store, "local": str(tmp_path / "local"), "interval": 1}
@@ -99,7 +99,7 @@ def test_experts_that_the_engine_repacks(tmp_path):
     assert_equal(ours, fresh_answers(trainer.folder, tmp_path / "fresh.log"))
 
 
-def test_a_layer_that_drafts_tokens_follows_too(tmp_path):
+def test_drafting_layer_follows(tmp_path):
     """Multi-token prediction is part of the checkpoint, and of each version: what it drafts is what a fresh server drafts."""
     flags = ["--trust-remote-code", "--speculative-config", '{"method": "mtp", "num_speculative_tokens": 1}']
     trainer = new_trainer(tmp_path, "mimo")
@@ -130,7 +130,7 @@ def accepted_drafts(server: VllmServer) -> float:
     return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:spec_decode_num_accepted_tokens_total"))
 
 
-def test_an_untrusted_version_is_refused(tmp_path):
+def test_refuses_an_untrusted_version(tmp_path):
     """Only what a trusted key signed is served."""
     for name in ("trainer-key", "other-key"):
         subprocess.run([PROGRAM, "keygen", "-o", tmp_path / name], check=True, capture_output=True)
@@ -144,7 +144,7 @@ def test_an_untrusted_version_is_refused(tmp_path):
         server.logprobs()
 
 
-def test_the_plain_path_reloads_a_server_from_disk(tmp_path):
+def test_plain_path_reloads_a_server_from_disk(tmp_path):
     """Without a plugin: `deltawire follow --notify` patches the local checkpoint, and the server loads it again."""
     trainer = new_trainer(tmp_path)
     with VllmServer(tmp_path / "local", tmp_path / "server.log") as server:

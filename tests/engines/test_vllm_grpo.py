@@ -16,7 +16,7 @@ pytest.importorskip("trl")
 RUN = Path(__file__).parents[2] / "examples/grpo_disaggregated/run"
 
 
-def test_it_learns_and_the_server_is_at_every_version(tmp_path):
+def test_learns_while_the_server_serves_every_version(tmp_path):
     out = tmp_path / "out"
     command = [RUN, "--steps", "12", "--out", out, "--engines", ENGINES]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
@@ -35,7 +35,7 @@ def test_it_learns_and_the_server_is_at_every_version(tmp_path):
         assert are_linears_packed() or proof["unproven"] == []  # what is packed cannot be compared bit by bit
 
 
-def test_it_says_what_is_missing(tmp_path):
+def test_reports_missing_packages(tmp_path):
     done = subprocess.run([RUN, "--engines", tmp_path, "--out", tmp_path / "out"], capture_output=True, text=True)
     assert done.returncode == 1
     assert "there is no vLLM in" in done.stderr

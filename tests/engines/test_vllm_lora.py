@@ -131,14 +131,14 @@ def assert_served(server: VllmServer, version: int) -> None:
     assert answer(server)[0] == f"policy@{version}"
 
 
-def test_it_serves_the_first_version_beside_the_model(scene, server):
+def test_serves_the_first_version_beside_the_model(scene, server):
     assert_served(server, 0)
     names = [card["id"] for card in server.get("/v1/models")["data"]]
     assert names == [str(scene.base), "policy"]
     assert answer(server)[1] != server.logprobs()
 
 
-def test_it_follows(scene, server):
+def test_follows_the_chain(scene, server):
     base, before = server.logprobs(), answer(server)[1]
     version = scene.step()
     status = server.wait_for(version)
@@ -150,7 +150,7 @@ def test_it_follows(scene, server):
     assert f'deltawire_engine_weight_version{{run="{status["run"]}"}} {version}\n' in text
 
 
-def test_a_cached_prefix_is_not_another_versions(scene, server):
+def test_cached_prefixes_belong_to_one_version(scene, server):
     answer(server, LONG)
     assert answer(server, LONG)[1] == answer(server, LONG, cache_salt="apart")[1]
     scene.step()
@@ -187,7 +187,7 @@ class Asking:
             thread.join(timeout=120)
 
 
-def test_requests_keep_the_version_that_they_began_with(scene, server):
+def test_requests_keep_their_version(scene, server):
     alone = answer(server, "tell me", 200)
     asking = Asking(server, 2, 200, alone[0])
     for _ in range(4):  # more than the two that the engine has room for
@@ -267,12 +267,12 @@ def narrow(seed: int = 0) -> dict[str, torch.Tensor]:
         pytest.param({"w": torch.ones(4, 4)}, {}, "has no LoRA tensors", id="no-adapter"),
     ],
 )
-def test_what_does_not_fit_leaves_the_old_one(scene, server, tensors, values, words):
+def test_unfit_adapter_keeps_the_old_version(scene, server, tensors, values, words):
     with nothing_changes(scene, server, words):
         scene.publish(tensors, **values)
 
 
-def test_a_damaged_version_in_the_store(scene, server):
+def test_damaged_version_keeps_the_old_one(scene, server):
     with nothing_changes(scene, server, "", restore=lambda: scene.point_at(scene.store)):
         scene.link.unlink()
         scene.step()
@@ -287,7 +287,7 @@ def test_a_damaged_version_in_the_store(scene, server):
         scene.point_at(broken)
 
 
-def test_a_local_file_that_is_cut_short(scene, server):
+def test_truncated_local_file_keeps_the_old_version(scene, server):
     """After the server copied it: what it serves does not rest on the replica's files."""
     version = server.status()["version"]
     assert server.call("POST", "/deltawire/update")[1]["version"] == version
@@ -300,7 +300,7 @@ def test_a_local_file_that_is_cut_short(scene, server):
     assert_served(server, scene.version)
 
 
-def test_somebody_unloads_it(scene, server):
+def test_reloads_an_unloaded_adapter(scene, server):
     server.wait_for(scene.step())
     before = answer(server)
     status, said = server.call("POST", "/v1/unload_lora_adapter", {"lora_name": "policy"})
@@ -309,7 +309,7 @@ def test_somebody_unloads_it(scene, server):
     assert answer(server) == before
 
 
-def test_an_outage_of_the_store(scene, server):
+def test_serves_on_during_a_store_outage(scene, server):
     with nothing_changes(scene, server, "", restore=lambda: scene.point_at(scene.store)):
         scene.link.unlink()
         scene.step()
@@ -322,7 +322,7 @@ def test_tokens_equal_those_of_a_fresh_server(scene, server):
         assert ours == [answer(fresh, prompt, 24)[1] for prompt in ("hello world", "tell me", LONG)]
 
 
-def test_killed_and_started_again_it_catches_up(scene, server):
+def test_restarted_server_catches_up(scene, server):
     server.stop(signal.SIGKILL)
     versions = [scene.step() for _ in range(3)]
     with scene.server("--max-cpu-loras", "2") as again:
@@ -332,7 +332,7 @@ def test_killed_and_started_again_it_catches_up(scene, server):
         assert len(left) == 1  # what the killed one had is gone
 
 
-def test_two_workers_with_one_slot(scene):
+def test_two_workers_share_one_slot(scene):
     """Both load a version or none does. A request that runs gets its adapter back when another had taken the slot."""
     with scene.server("--max-loras", "1", tp=2) as server:
         server.wait_for(scene.step())
@@ -354,7 +354,7 @@ def test_two_workers_with_one_slot(scene):
         assert answer(server) == before
 
 
-def test_a_server_without_lora_says_so(scene):
+def test_reports_a_server_without_lora(scene):
     settings = json.dumps({"deltawire": scene.settings})
     server = VllmServer(scene.base, scene.folder / "without.log", "--additional-config", settings)
     try:

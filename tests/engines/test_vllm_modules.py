@@ -34,7 +34,7 @@ SKIPPED = 77
         ("int4-g128", "moe"),
     ],
 )
-def test_a_loader_that_breaks_is_taken_back_and_later_versions_are_served(tmp_path, format, kind):
+def test_failing_loader_is_rolled_back_and_later_versions_work(tmp_path, format, kind):
     program = Path(__file__).with_name("vllm_modules.py")
     environment = os.environ | {"LD_PRELOAD": str(ENGINES / "vllm" / "libsbgemm.so"), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, program, tmp_path, format, kind]

@@ -63,7 +63,7 @@ def skip_what_a_plain_server_refuses(folder: Path, log: Path, tp: int) -> None:
         ("nvfp4", "qwen3", 1),
     ],
 )
-def test_versions_are_served_as_by_a_fresh_server(tmp_path, format, kind, tp):
+def test_versions_equal_a_fresh_server(tmp_path, format, kind, tp):
     trainer = QuantisedTrainer(tmp_path, format, kind)
     with served(trainer, tp=tp) as server:
         server.wait_for(0)
@@ -83,7 +83,7 @@ def test_versions_are_served_as_by_a_fresh_server(tmp_path, format, kind, tp):
         assert_equal(ours, answers(fresh))
 
 
-def test_a_scale_that_is_no_number_is_not_served(tmp_path):
+def test_nan_scale_is_not_served(tmp_path):
     trainer = QuantisedTrainer(tmp_path, "int4-g32")
     with served(trainer) as server:
         server.wait_for(trainer.step())

@@ -42,7 +42,7 @@ def test_versions_go_from_ranks_to_workers(tmp_path: Path) -> None:
     assert [one["logprobs"] for one in before] != [one["logprobs"] for one in ours]
 
 
-def test_experts_that_the_engine_packs_come_whole(tmp_path: Path) -> None:
+def test_packed_experts_arrive_whole(tmp_path: Path) -> None:
     """On a CPU vLLM packs the experts of a mixture: whole versions come to the host, and its own reload takes them."""
     folder = make_model(tmp_path / "trainer", "moe")
     shutil.copytree(folder, tmp_path / "served")

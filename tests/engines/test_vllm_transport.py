@@ -17,7 +17,7 @@ SECRET = "known to both"
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["http", "group"])
-def test_versions_come_straight_from_the_publisher(tmp_path: Path, group: bool) -> None:
+def test_receives_versions_from_the_publisher(tmp_path: Path, group: bool) -> None:
     trainer = serving_trainer(tmp_path, group=group, secret=SECRET)
     settings = trainer.settings() | {"local": str(tmp_path / "local")}
 

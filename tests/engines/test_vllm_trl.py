@@ -84,7 +84,7 @@ def served_logprobs(server: VllmServer, tokens: list[int]) -> torch.Tensor:
 TOKENS = list(range(40, 72))
 
 
-def test_a_sync_ends_when_the_server_has_the_trainers_weights(loop, server):
+def test_sync_ends_when_the_server_has_the_weights(loop, server):
     transfer = loop.transfer(base_url=url(server))
     transfer.init_weight_transfer()
     assert [one.version for one in transfer.served] == [0]
@@ -105,7 +105,7 @@ def test_a_sync_ends_when_the_server_has_the_trainers_weights(loop, server):
     assert (proven["version"], proven["wrong"]) == (3, [])
 
 
-def test_outputs_say_which_versions_they_are_of(loop, server):
+def test_outputs_report_their_versions(loop, server):
     transfer = loop.transfer(base_url=url(server))
     answers: list[dict] = []
     body = {"token_ids": TOKENS, "sampling_params": {"max_tokens": 200, "ignore_eos": True}}
@@ -141,7 +141,7 @@ def test_outputs_say_which_versions_they_are_of(loop, server):
     assert span == {"version": str(reached), "start": 0, "end": 4}
 
 
-def test_training_that_is_resumed_goes_on_with_higher_numbers(loop, server):
+def test_resumed_training_continues_with_higher_numbers(loop, server):
     held = server.status()["version"]
     resumed = loop.transfer(base_url=url(server), run=dw.Chain(loop.store).run)
     resumed.init_weight_transfer()
@@ -153,7 +153,7 @@ def test_training_that_is_resumed_goes_on_with_higher_numbers(loop, server):
     assert (served_logprobs(server, TOKENS) - loop.logprobs(TOKENS)).abs().max() < 0.02
 
 
-def test_a_server_that_cannot_follow_is_an_error_with_its_words(loop, server, tmp_path):
+def test_reports_a_server_that_cannot_follow(loop, server, tmp_path):
     held = server.status()["version"]
     transfer = WeightTransfer(str(tmp_path / "other"), dtype=DTYPE, checkpoint=loop.folder, base_url=url(server), timeout=5)
     transfer.init_weight_transfer()
