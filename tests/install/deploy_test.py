@@ -32,7 +32,7 @@ def check_options(program: str, words: list[str]) -> None:
             assert re.search(rf"{option}\b", text), f"{words[0]} has no option {option}"
 
 
-def test_units(program: str) -> None:
+def test_systemd_units_are_valid(program: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for unit in UNITS:
             text = unit.read_text()
@@ -58,7 +58,7 @@ def test_units(program: str) -> None:
             assert said.returncode == 0, said.stderr
 
 
-def test_kubernetes(program: str, yaml) -> None:
+def test_kubernetes_manifests_are_valid(program: str, yaml) -> None:
     folder = ROOT / "deploy/kubernetes"
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     assert kustomization["kind"] == "Kustomization"
@@ -93,7 +93,7 @@ def test_kubernetes(program: str, yaml) -> None:
         assert mounted == volumes
 
 
-def test_github(yaml) -> None:
+def test_github_workflows_are_valid(yaml) -> None:
     for path in [*ROOT.glob(".github/**/*.yml")]:
         assert isinstance(yaml.safe_load(path.read_text()), dict), path
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
@@ -106,7 +106,7 @@ def main() -> int:
     program = str(Path(sys.argv[1]).resolve())
     skipped = []
     if shutil.which("systemd-analyze"):
-        test_units(program)
+        test_systemd_units_are_valid(program)
     else:
         skipped.append("units: no systemd-analyze")
     try:
@@ -114,8 +114,8 @@ def main() -> int:
     except ImportError:
         skipped.append("manifests: no PyYAML")
     else:
-        test_kubernetes(program, yaml)
-        test_github(yaml)
+        test_kubernetes_manifests_are_valid(program, yaml)
+        test_github_workflows_are_valid(yaml)
     print("skipped", "; ".join(skipped) or "nothing")
     return 77 if len(skipped) == 2 else 0
 

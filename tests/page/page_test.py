@@ -187,7 +187,7 @@ def test_fleet_follows_a_live_chain(new_chain, open_page):
     keep(page, "events")
 
 
-def test_tells_which_engine_is_behind_since_when_and_why(new_chain, open_page):
+def test_names_engines_that_are_behind_and_why(new_chain, open_page):
     chain = new_chain(2)
     chain.publish_step(0)
     for name in ("engine-a", "engine-b"):
@@ -269,7 +269,7 @@ def test_layers_lead_to_the_history_of_one_tensor(quiet, open_page):
     expect(page.get_by_role("heading", name=re.compile("^History of "))).to_be_hidden()
 
 
-def test_version_in_words_and_tables(quiet, open_page):
+def test_version_page_shows_text_and_tables(quiet, open_page):
     page = open_page(quiet.url + "/#version")
     expect(page.get_by_text(re.compile("^Version 11 is a delta onto version 10"))).to_be_visible()
     for heading in ("Manifest", "What a new replica fetches", "Codecs, as the parts' headers say", "Parts"):
@@ -289,7 +289,7 @@ def test_version_in_words_and_tables(quiet, open_page):
     expect(page.locator(".facts")).to_contain_text("whole")
 
 
-def test_version_that_is_not_there(quiet, open_page):
+def test_reports_a_missing_version(quiet, open_page):
     page = open_page(quiet.url + "/#version?n=99", allowed="404")
     expect(page.get_by_text(re.compile("^Version 99 could not be read: "))).to_be_visible()
 
@@ -298,7 +298,7 @@ HOSTILE = ["<script>document.title='owned'</script>", "\"><img src=x onerror=\"d
            "\u202egnitoor\u202c", "\u05e9\u05dc\u05d5\u05dd 3", "A" * 10_000, "javascript:alert(1)", "${title}{{title}}"]
 
 
-def test_events_of_publishes(quiet, open_page):
+def test_shows_publish_events(quiet, open_page):
     page = open_page(quiet.url + "/#events")
     versions = page.get_by_role("table", name="Events").get_by_role("row").filter(has_text="was published")
     expect(versions).to_have_count(12)
@@ -311,7 +311,7 @@ def test_events_of_publishes(quiet, open_page):
     expect(page.get_by_text(re.compile("^Version 0 "))).to_be_visible()
 
 
-def test_fleet_tells_of_engines(new_chain, open_page):
+def test_fleet_shows_engines(new_chain, open_page):
     chain = new_chain(1)
     chain.publish_step(0)
     chain.publish_step(1)
@@ -378,7 +378,7 @@ def test_hostile_names_are_text(new_chain, open_page):
     assert "unsafe" not in policy
 
 
-def test_token(new_chain, open_page):
+def test_asks_for_the_token(new_chain, open_page):
     chain = new_chain(1)
     chain.publish_step(0)
     (chain.root / "token").write_text("correct-horse-battery-staple-0123456789")
@@ -398,7 +398,7 @@ def test_token(new_chain, open_page):
     expect(page.locator("#link")).to_have_text("live")
 
 
-def test_server_dies_and_comes_back(new_chain, open_page):
+def test_recovers_when_the_server_comes_back(new_chain, open_page):
     chain = new_chain(2)
     chain.publish_step(0)
     chain.publish_step(1)
@@ -417,7 +417,7 @@ def test_server_dies_and_comes_back(new_chain, open_page):
     expect(page.get_by_role("table", name="Events").get_by_role("row").filter(has_text="version 0 was published")).to_have_count(1)
 
 
-def test_asks_where_there_is_no_stream(quiet, open_page):
+def test_polls_without_a_stream(quiet, open_page):
     page = open_page("about:blank", allowed="Failed to load")
     page.route("**/stream?*", lambda route: route.fulfill(status=503, json={"error": "too many readers"}))
     page.goto(quiet.url)
@@ -426,7 +426,7 @@ def test_asks_where_there_is_no_stream(quiet, open_page):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (360, "dark"), (1280, "dark")])
-def test_small_screens_and_dark_ones(quiet, open_page, width, scheme):
+def test_works_on_small_and_dark_screens(quiet, open_page, width, scheme):
     page = open_page(quiet.url, width=width, height=740, color_scheme=scheme)
     for view in VIEWS:
         page.goto(f"{quiet.url}/#{view}")
@@ -445,7 +445,7 @@ def test_small_screens_and_dark_ones(quiet, open_page, width, scheme):
     expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
 
 
-def test_keyboard_and_structure(quiet, open_page):
+def test_works_with_keyboard_and_screen_reader(quiet, open_page):
     page = open_page(quiet.url)
     expect(cell(page, "third", "Holds")).to_have_text("8")
     page.keyboard.press("Tab")
@@ -479,7 +479,7 @@ def test_keyboard_and_structure(quiet, open_page):
         assert unnamed == [], view
 
 
-def test_first_version_of_an_empty_store(new_chain, open_page):
+def test_shows_the_first_version_of_an_empty_store(new_chain, open_page):
     chain = new_chain(1)
     chain.store.mkdir()
     page = open_page(chain.serve() + "/#chain")
@@ -496,7 +496,7 @@ def test_first_version_of_an_empty_store(new_chain, open_page):
     expect(page.get_by_role("table", name="Versions").locator("tbody tr").first).to_contain_text("MB")
 
 
-def test_several_chains(quiet, new_chain, open_page):
+def test_shows_several_chains(quiet, new_chain, open_page):
     other = new_chain(1)
     other.publish_step(0)
     page = open_page(other.serve(stores=[quiet.store]))
@@ -521,7 +521,7 @@ def big(tmp_path_factory):
     chain.close()
 
 
-def test_a_large_chain_is_usable(big, open_page):
+def test_large_chain_is_usable(big, open_page):
     url = big.serve()
     asked = []
     page = open_page("about:blank")
@@ -565,7 +565,7 @@ def test_a_large_chain_is_usable(big, open_page):
     assert re.search(r"#chain\?from=\d+&to=\d+$", page.url)
 
 
-def test_thousands_of_rows_are_sorted_and_filtered(big, open_page):
+def test_sorts_and_filters_thousands_of_rows(big, open_page):
     page = open_page(big.serve())
     expect(page.locator(".fleet tbody tr")).to_have_count(100)
     page.get_by_role("button", name="Next").click()
