@@ -11,7 +11,7 @@ STEPS = 12
 
 
 class Actor(threading.Thread):
-    """Runs one command after the other until the trainer is done, and is hit while it does."""
+    """Runs commands in sequence until the trainer is done, and receives signals meanwhile."""
 
     def __init__(self, world, name, rng, commands):
         super().__init__(name=name, daemon=True)
@@ -26,7 +26,7 @@ class Actor(threading.Thread):
             self.error = error
 
     def call(self, command):
-        """Returns the exit status and the JSON it printed, or None where it was killed."""
+        """Returns the exit status and the printed JSON, or None if it was killed."""
         process = self.world.start(*command)
         killer = threading.Thread(target=self.hit, args=(process,), daemon=True)
         killer.start()
@@ -39,7 +39,7 @@ class Actor(threading.Thread):
         return 0, json.loads(ended.stdout) if "--json" in command else None
 
     def hit(self, process):
-        """Sometimes nothing, mostly a signal at a moment in which something is going on."""
+        """Usually sends a signal at a busy moment, sometimes nothing."""
         if self.over.is_set() or self.rng.random() < 0.4:
             if command_is_endless(process):
                 while process.poll() is None and not self.over.wait(0.05):
@@ -76,7 +76,7 @@ def chaos(world):
                 options = ["--part-size", rng.choice(("64", "8KiB"))]
                 if rng.random() < 0.2:
                     options += ["--anchor-every", "2"]
-                # One publisher: a version that a killed try committed is of this very step.
+                # There is one publisher: a version committed by a killed attempt belongs to this step.
                 code, report = actor.call(world.publish(step, *options, "--json"))
                 if code == 0:
                     step_of[report["version"]] = step
@@ -130,7 +130,7 @@ def chaos(world):
         if actor.error:
             raise Violation(f"{actor.name}: {actor.error}")
 
-    # Calm: everything is as if nothing had happened.
+    # After the chaos: everything is as if nothing had happened.
     world.check_sound()
     head = world.head()
     require(step_of.get(head) == STEPS, f"version {head} is step {step_of.get(head)}, not {STEPS}")

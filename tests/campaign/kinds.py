@@ -16,7 +16,7 @@ import race_test
 
 
 def kill(world):
-    """SIGKILL at a random sync point of a random command; then it is started again."""
+    """SIGKILL at a random sync point of a random command, which is then restarted."""
     name, (steps, command, version) = world.rng.choice(list(crash_test.scenarios().items()))
     inner = crash_test.ChainWorld(world.binary, world.root / "world", world.weights)
     try:
@@ -32,7 +32,7 @@ def kill(world):
 
 
 def race(world):
-    """Publishers that meet just before the commit: one wins."""
+    """Publishers that race to commit: exactly one wins."""
     processes, rounds = world.rng.randrange(2, 9), 4
     world.simulate("5K", steps=2 * processes, density=0.05)
     race_test.race(world, processes, rounds)
@@ -41,7 +41,7 @@ def race(world):
 
 
 def fault(world):
-    """One to three faults of the store at once, under a random verb."""
+    """One to three simultaneous faults of the store during a random verb."""
     rng = world.rng
     inner = fault_test.FaultWorld(world.binary, world.root, world.weights)
     world.simulate(steps=3)
@@ -69,7 +69,7 @@ def fault(world):
 
 
 def corruption(world):
-    """Objects of the store that change, shrink, grow, go, or take each other's place."""
+    """Objects of the store that are changed, truncated, extended, removed or swapped."""
     rng, steps = world.rng, 4
     chain_of(world, steps)
     if rng.random() < 0.5:
@@ -106,7 +106,7 @@ def corruption(world):
         held = world.check_replica(local)
         if local == "replica":
             require(held is not None and held >= before, f"from version {before} to {held}: {explain(pulled)}")
-    # The store comes back from a mirror: everybody gets there.
+    # The store is repaired from a mirror: every replica catches up.
     shutil.rmtree(world.store)
     shutil.copytree(healthy, world.store)
     for local in ("replica", "other"):
@@ -116,7 +116,7 @@ def corruption(world):
 
 
 def overwritten_source(world):
-    """The checkpoint is saved again, in some way, while it is published."""
+    """The checkpoint is overwritten in various ways while it is published."""
     rng = world.rng
     world.simulate("3M", steps=3, density=0.3)
     first = rng.choice((0, 1))
@@ -155,21 +155,21 @@ def overwritten_source(world):
     require(publish.returncode >= 0, f"{how}: {explain(ended)}")
     require(publish.returncode == 0 or "error: " in ended.stderr, f"{how}: {explain(ended)}")
     if publish.returncode == 0:
-        # What was committed is one of the two, whole.
+        # The committed version is one of the two, complete.
         world.must(*world.pull("witness", "--no-heartbeat"))
         same = [world.run("verify", world.step(step), world.root / "witness").returncode == 0
                 for step in (first, first + 1)]
         require(any(same), f"{how}: version {world.head()} is neither what was saved nor what was there: {explain(ended)}")
     if world.head() >= 0:
         world.check_sound()
-    # The trainer goes on.
+    # The trainer continues.
     world.must(*world.publish(3))
     world.check_sound()
     world.check_fresh(3)
 
 
 def rollback(world):
-    """The store loses its newest versions, or is an older copy of itself: nobody goes back by itself."""
+    """The store loses its newest versions, or is restored from an older copy: no replica goes back by itself."""
     rng, steps = world.rng, 5
     world.simulate(steps=steps)
     signed = rng.random() < 0.5
@@ -203,7 +203,7 @@ def rollback(world):
     result = world.run(*rng.choice(verbs))
     require(world.held("replica") == steps, f"{how}: from {steps} to {world.held('replica')}: {explain(result)}")
     world.check_replica("replica")
-    # By number it is allowed.
+    # Going back by number is allowed.
     world.must(*world.pull("replica", *trust, *cow, "--version", cut))
     require(world.check_replica("replica") == cut, "asked for by number, and not given")
     shutil.rmtree(world.store)
@@ -213,7 +213,7 @@ def rollback(world):
 
 
 def forged_record(world):
-    """A writer of the store changes signed records, with checksums that fit: no trusting replica takes them."""
+    """Someone with write access changes signed records, with valid checksums: no replica with the key accepts them."""
     rng, steps = world.rng, 4
     world.simulate(steps=steps)
     world.must("keygen", "-o", world.root / "key")
@@ -258,7 +258,7 @@ def forged_record(world):
 
 
 def forge(record, how, rng):
-    """Changes a record as an attacker would: the checksum is made to fit afterwards."""
+    """Change a record like an attacker, and recompute its checksum."""
     if how == "unsigned":
         record.pop("signature", None)
     elif how == "signature" and isinstance(record.get("signature"), dict):

@@ -1,4 +1,4 @@
-"""A folder with weights, a store, a trainer's snapshot and replicas, and what must hold in it at any time."""
+"""A folder with weights, a store, a trainer's snapshot and replicas, and its invariants."""
 import shutil
 import sys
 from collections import Counter
@@ -14,7 +14,7 @@ ERRORS = {2: "invalid argument", 3: "unsupported", 4: "not found", 5: "conflict"
 
 
 class Violation(AssertionError):
-    """A promise that did not hold."""
+    """A broken promise."""
 
 
 def require(condition, message):
@@ -29,7 +29,7 @@ class World(crash_world.World):
         self.tally = Counter()  # what was done and how it ended, for the table
 
     def run(self, *args, **extra):
-        """A command to its end, which must be a success or an error with a name."""
+        """Run a command to its end: a success or a named error."""
         result = super().run(*args, **extra)
         code = result.returncode
         if code == 0:
@@ -58,7 +58,7 @@ class World(crash_world.World):
         self.must("fsck", self.store)
 
     def check_replica(self, local, step_of=lambda version: version):
-        """It holds what it says it holds, bit for bit. Nothing is asked of the store. Returns the version."""
+        """Check that it holds the version that it claims, bit for bit, without reading the store. Returns the version."""
         state = self.state(local)
         if state is None or state["version"] is None:
             return None
@@ -68,7 +68,7 @@ class World(crash_world.World):
         return state["version"]
 
     def check_fresh(self, step, local="fresh", *options):
-        """Somebody who comes now gets exactly this step."""
+        """A new replica gets exactly this step."""
         self.must(*self.pull(local, "--no-heartbeat", *options))
         self.must("verify", self.step(step), self.root / local)
         shutil.rmtree(self.root / local)
@@ -79,7 +79,7 @@ class World(crash_world.World):
 
 
 def chain_of(world, steps, *options):
-    """A small chain with an anchor or a merged delta now and then, and a replica somewhere on it."""
+    """A small chain with some anchors and merged deltas, and a replica at some version."""
     rng = world.rng
     world.simulate(steps=steps)
     behind = rng.randrange(steps + 1)

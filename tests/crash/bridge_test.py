@@ -17,7 +17,7 @@ LAST = 2
 
 
 def check_chain(world, complete):
-    """Every version that is there is theirs; `complete`: all are."""
+    """Every version equals the source's; with `complete`, all exist."""
     versions = world.versions()
     assert not complete or versions == list(range(LAST + 1)), f"imported {versions}"
     if versions:
@@ -27,7 +27,7 @@ def check_chain(world, complete):
 
 
 def check_files(world, complete):
-    """Every version of theirs that has an index leads to what it should."""
+    """Every exported version that has an index gives the right weights."""
     found = sorted((world.root / "target").glob("weight_v*/model.safetensors.index.json"))
     assert len(found) == LAST or not complete, f"{len(found)} versions"
     with tempfile.TemporaryDirectory(dir=world.root) as folder:

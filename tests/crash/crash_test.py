@@ -17,7 +17,7 @@ from crash_world import World, kill_everywhere, run_test
 
 
 def make_checkpoints(world, seed):
-    """Folders with weights and files beside them: one changes with every step, one comes and goes, one stays."""
+    """Folders with weights and side files: one changes with every step, one comes and goes, one stays."""
     world.simulate("20K", 4, 0.02, seed)
     for i in range(5):
         checkpoint = world.weights / f"step-{i}"
@@ -41,7 +41,7 @@ class ChainWorld(World):
         return self.weights / f"step-{version}"
 
     def publish_weights(self, step, *options):
-        """No files beside them, which stay as they are: the snapshot is written over, not patched."""
+        """Without side files, which stay unchanged: the snapshot is overwritten, not patched."""
         weights = self.root / "weights"
         weights.mkdir(exist_ok=True)
         shutil.copy(self.step(step) / "model.safetensors", weights)
@@ -54,7 +54,7 @@ class ChainWorld(World):
         return ["pull", self.store, self.root / "cow", "--copy-on-write"]
 
     def check(self, told):
-        """What must hold at any time. `told`: a version that a publisher reported as committed, or -1."""
+        """Check the invariants. `told`: a version that a publisher reported as committed, or -1."""
         if (self.store / "run.json").exists() and self.head() >= 0:
             self.must("fsck", self.store)
         assert self.head() >= told, f"version {told} was committed and is lost"
@@ -63,7 +63,7 @@ class ChainWorld(World):
                 self.check_replica(replica)
 
     def check_replica(self, replica):
-        """Opens it, which recovers it, without asking for a newer version, and compares the bits."""
+        """Open it, which recovers it, without pulling a newer version, and compare the bits."""
         state = self.state(replica)
         version = state["version"] if state.get("patching_to") is None else state["patching_to"]
         extra = ["--copy-on-write"] if replica == "cow" else []
@@ -71,7 +71,7 @@ class ChainWorld(World):
         self.verify(version, self.root / replica / ("current" if replica == "cow" else ""))
 
     def check_again(self, told):
-        """After a second run of the command that was killed."""
+        """Checks after a second run of the killed command."""
         self.check(told)
         self.must("pull", self.store, self.root / "witness", "--no-heartbeat")
         self.verify(self.head(), self.root / "witness")
@@ -86,7 +86,7 @@ class ChainWorld(World):
 
 
 def scenarios():
-    """name -> (what is done before, the command, which version it commits or None)"""
+    """name -> (the preparation, the command, the version that it commits or None)"""
     def publish(step, *options):
         return lambda w: w.publish(step, *options)
 
@@ -126,7 +126,7 @@ def prepare(world, steps):
 
 
 def checks(world, version):
-    """What must hold after a death, and after the second run, which commits this version."""
+    """The checks after a kill, and after the second run, which commits this version."""
     told = world.head()
     return lambda copy, done: copy.check_again(told if version is None else version) if done else copy.check(told)
 

@@ -1,4 +1,4 @@
-"""What these tests share: a world of files, commands that are killed at each of their sync points, and arguments."""
+"""Shared by these tests: a world of files, commands that are killed at each sync point, and arguments."""
 import argparse
 import json
 import os
@@ -21,7 +21,7 @@ def explain(result):
 
 
 def finished(process):
-    """Its status and output, once it has ended."""
+    """Wait for its end; return its status and output."""
     with process:
         try:
             out, error = process.communicate(timeout=PATIENCE)
@@ -32,7 +32,7 @@ def finished(process):
 
 
 class World:
-    """A folder that commands work in, with the weights that they work with."""
+    """A working folder of commands, with their weights."""
 
     def __init__(self, binary, root, weights):
         self.binary, self.root, self.weights = binary, root, weights
@@ -83,7 +83,7 @@ class World:
         return None if state is None else state["version"]
 
     def check_pulled(self, store, version):
-        """A replica that comes now gets this version."""
+        """A new replica gets this version."""
         self.must("pull", self.root / store, self.root / "witness", "--version", version, "--no-heartbeat")
         self.must("verify", self.root / "witness", self.step(version))
 
@@ -96,7 +96,7 @@ def wait_until(done, what):
 
 
 def count_points(world, command, check, scratch):
-    """How many sync points the command passes in a copy of the world, which is then checked."""
+    """The number of sync points that the command passes in a copy of the world, which is then checked."""
     log = scratch / "points"
     log.unlink(missing_ok=True)
     copy = world.copy(scratch / "count")
@@ -109,10 +109,10 @@ def count_points(world, command, check, scratch):
 
 
 def kill_at(point, world, command, check, scratch):
-    """Kills the command there, in a copy of the world, and runs it again. Returns whether it came to that point."""
+    """Kill the command there, in a copy of the world, and run it again. Returns whether it reached that point."""
     copy = world.copy(scratch / f"killed-{point}")
     died = copy.run(*command(copy), DELTAWIRE_CRASH_AT=str(point))
-    # Threads may pass fewer points than in the count; then it has simply succeeded.
+    # Threads may pass fewer points than counted; then the command has succeeded.
     assert died.returncode in (KILLED, 0), explain(died)
     check(copy, False)
     again = copy.run(*command(copy))
@@ -123,7 +123,7 @@ def kill_at(point, world, command, check, scratch):
 
 
 def kill_everywhere(name, world, command, check, scratch, stride):
-    """At every `stride`-th point, or at every point where they are few; check(world, whether the command has succeeded)."""
+    """At every `stride`-th point, or at every point if there are few; check(world, whether the command succeeded)."""
     points = count_points(world, command, check, scratch)
     chosen = range(1, points + 1, stride if points > 30 else 1)
     for point in chosen:
@@ -136,7 +136,7 @@ def kill_everywhere(name, world, command, check, scratch, stride):
 
 
 def run_test(main, doc, **defaults):
-    """Calls main(options, an empty folder). Options, whose names and defaults these are, follow the binary's path."""
+    """Call main(options, an empty folder). Options with these names and defaults follow the binary's path."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=lambda path: str(Path(path).resolve()))
     for name, default in defaults.items():

@@ -22,7 +22,7 @@ INSIDE = "DELTAWIRE_DISK_TEST_INSIDE"
 
 
 class Disk:
-    """A tmpfs. Filled, it has so many KB left."""
+    """A tmpfs that can be filled up to a number of KB."""
 
     def __init__(self, path):
         self.path = path
@@ -47,7 +47,7 @@ class Disk:
 
 
 class DiskWorld(World):
-    """Its store, snapshot and replica are in folders of those: a disk may be mounted there."""
+    """A world whose store, snapshot and replica are in separate folders, where a disk may be mounted."""
 
     def __init__(self, binary, root, weights):
         super().__init__(binary, root, weights)
@@ -71,7 +71,7 @@ def expect_full(result, place, why="No space left"):
 
 
 def replica_on_a_full_disk(world, left_kb, version):
-    """From nothing (version 0) or from the one before."""
+    """From scratch (version 0) or from the previous version."""
     world.store.mkdir(), world.snapshot.mkdir()
     disk = Disk(world.local)
     for v in range(version + 1):
@@ -113,7 +113,7 @@ def store_on_a_full_disk(world, left_kb, version):
 
 
 def snapshot_on_a_full_disk(world, left_kb, version):
-    """The version stands; what the snapshot could not take is made up for."""
+    """The version is committed; the snapshot catches up later."""
     world.store.mkdir(), world.local.mkdir()
     disk = Disk(world.snapshot)
     for v in range(version):
@@ -133,7 +133,7 @@ def snapshot_on_a_full_disk(world, left_kb, version):
 
 
 def export_on_a_full_disk(world, left_kb, version):
-    """Their folder of a version is whole, or not there at all. With an earlier version there, or without."""
+    """An exported version's folder is complete or absent, with or without an earlier version."""
     world.store.mkdir(), world.snapshot.mkdir()
     target = world.root / "target"
     disk = Disk(target)
@@ -170,7 +170,7 @@ def read_only_disks(world):
     store.remount("ro")
     result = world.run(*world.publish(2))
     expect_full(result, world.store, "Read-only file system")
-    # Readers need not write, not even a heartbeat.
+    # Readers need no write access, not even for a heartbeat.
     world.must("pull", world.run_folder, world.ckpt)
     world.check_replica(1)
     world.must("fsck", world.run_folder)
@@ -181,7 +181,7 @@ def read_only_disks(world):
 
 
 def fill_up(path, left_kb):
-    """Takes all the room there is but for so many KB."""
+    """Use all space except this many KB."""
     size, step = 0, 64 << 20
     with open(path, "wb") as file:
         while step >= 4096:
@@ -252,7 +252,7 @@ def main(options, root):
 
 
 def enter():
-    """The same again in a mount namespace of its own."""
+    """Run this script again in its own mount namespace."""
     plain = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
     with tempfile.TemporaryDirectory() as probe:
         can = subprocess.run([*plain, "mount", "-t", "tmpfs", "none", probe], capture_output=True)

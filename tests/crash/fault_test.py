@@ -23,8 +23,8 @@ def numbered(fault, last):
     return [fault.format(n) for n in range(1, last + 1)]
 
 
-# Faults of the store, and whether it keeps something else than it was given: then the chain may be
-# damaged, which must be found.
+# Faults of the store, and whether it stores other bytes than it was given: then the chain may be
+# damaged, which must be detected.
 FAULTS = dict.fromkeys([
     *numbered("unavailable:n={}", 8), *numbered("fail:n={}", 8), *numbered("fail:n={}:code=not-found", 6), "unavailable",
     "unavailable:p=0.3", "fail:op=put", "fail:op=put-if-absent", "fail:op=list", "slow:ms=5", *numbered("duplicate:n={}", 4),
@@ -43,7 +43,7 @@ class FaultWorld(World):
         return [verb, self.store, self.root / local, "--name", local, "--log-level", "off", *once, *options]
 
     def check_replica(self, local):
-        """It holds what it says it holds, bit for bit. Nothing is asked of the store."""
+        """Check that it holds the version that it claims, bit for bit, without reading the store."""
         state = self.state(local)
         if state is None:
             assert not list((self.root / local).glob("*.safetensors")), f"{local}: weights without a version"
@@ -54,7 +54,7 @@ class FaultWorld(World):
 
 
 def check_outcome(result):
-    """An exit status with a name, and a message that begins with it."""
+    """A named exit status, and a message that begins with the name."""
     if result.returncode == 0:
         return
     name = ERRORS.get(result.returncode)
@@ -78,7 +78,7 @@ def check_publish(world, fault, keeps_other, retries):
     if lost:  # nothing is published upon it, nor in its place, without a word
         refused = world.run(*world.publish(3))
         assert refused.returncode == 6 and "lost version 3" in refused.stderr, explain(refused)
-    # Whatever happened, the next publish carries everything.
+    # In every case the next publish is complete.
     world.must(*world.publish(3, *(["--accept-loss"] if lost else [])))
     for local in ("replica", "fresh"):
         world.must(*world.pull("pull", local))

@@ -18,7 +18,7 @@ KINDS = ("run.json", "manifests", "parts", "full", "files", "schemas", "hops")
 
 
 class MirrorWorld(World):
-    """A store, and what is mirrored of it."""
+    """A store and its mirror."""
 
     def mirror(self, *options):
         return ["mirror", self.store, self.root / "mirror", "--all", *options]
@@ -29,7 +29,7 @@ class MirrorWorld(World):
         return {str(path.relative_to(root)): path for path in files if path.relative_to(root).parts[0] in KINDS}
 
     def check(self, complete):
-        """What is there is the source's; every version can be had."""
+        """All objects equal the source's; every version can be pulled."""
         source, mirror = self.objects("store"), self.objects("mirror")
         for name, path in mirror.items():
             assert name in source and path.read_bytes() == source[name].read_bytes(), f"{name} is not the source's"
@@ -45,7 +45,7 @@ class MirrorWorld(World):
 
 
 def kill_followers(world, seed, deaths):
-    """Two follow into one mirror and are killed at random, while a trainer publishes."""
+    """Two processes follow into one mirror and are killed at random, while a trainer publishes."""
     random.seed(seed)
     killed = 0
 

@@ -14,7 +14,7 @@ CONFLICT = 5
 
 
 def race(world, processes, rounds):
-    """What the last winner published is what a replica gets."""
+    """A replica gets the version of the last winner."""
     world.must(*world.publish(0))
     for i in range(processes):
         shutil.copytree(world.snapshot, world.root / f"s{i}", symlinks=True)

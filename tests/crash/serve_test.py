@@ -30,7 +30,7 @@ def free_port():
 
 
 class FlippingProxy:
-    """Passes connections on, and flips a bit in the middle of every large answer as long as `flips` is true."""
+    """Forwards connections, and flips a bit in the middle of every large answer while `flips` is true."""
 
     def __init__(self, port):
         self.target, self.flips, self.flipped = port, True, 0
@@ -103,7 +103,7 @@ class Fleet:
             "--quiet", *serve, *more, stdout=subprocess.DEVNULL)
 
     def publish(self):
-        """The next version; what its publisher reports."""
+        """Publish the next version; return its report."""
         self.version += 1
         name = f"v{self.version:06}.safetensors"
         shutil.copy(self.states[self.version % len(self.states)], self.root / name)
@@ -130,7 +130,7 @@ class Fleet:
             time.sleep(0.02)
 
     def check_all(self, *, but=()):
-        """Bit for bit."""
+        """All replicas equal the trainer, bit for bit."""
         state = self.states[self.version % len(self.states)]
         for name in set(self.replicas) - set(but):
             self.wait_held(name)
@@ -181,7 +181,7 @@ def scripted(fleet, names):
         fleet.check_all()
     assert report["holders"]["complete"] and not report["warnings"], report
 
-    # Killed, then late; and one that is new.
+    # One replica is killed and comes back late; another one is new.
     fleet.kill(names[0])
     for _ in range(4):
         fleet.publish()
@@ -190,7 +190,7 @@ def scripted(fleet, names):
     fleet.start_replica("new")
     fleet.check_all()
 
-    # Stopped: the others go on, the report names it, and it catches up.
+    # One is stopped: the others continue, the report names it, and it catches up.
     hung = fleet.replicas[names[1]]
     hung.send_signal(signal.SIGSTOP)
     fleet.publish()
@@ -205,7 +205,7 @@ def scripted(fleet, names):
     fleet.start_replica("relay")
     fleet.check_all()
 
-    # The server is away while versions are published; so is the publisher.
+    # The server is down while versions are published; then the publisher is down.
     fleet.kill_server()
     fleet.publish()
     fleet.kill_publisher()
@@ -215,7 +215,7 @@ def scripted(fleet, names):
     fleet.publish()
     fleet.check_all()
 
-    # Slow, and behind a wire that flips bits: nothing wrong is ever taken, and the others do not wait.
+    # One is slow, and one is behind a proxy that flips bits: wrong bytes are never accepted, and the others do not wait.
     proxy = FlippingProxy(fleet.ports["server"])
     fleet.start_replica("slow", "--rate-limit", "200KB", store=fleet.url("server"))
     fleet.start_replica("flipped", store=f"http://127.0.0.1:{proxy.port}")
@@ -228,7 +228,7 @@ def scripted(fleet, names):
     proxy.flips = False
     fleet.check_all()
 
-    # A trainer that lost its store begins another run: nobody follows it, and what is held stays.
+    # A trainer that lost its store starts another run: no replica follows it, and all keep their version.
     fleet.kill_publisher()
     fleet.kill_server()
     held = {name: fleet.held(name) for name in fleet.replicas}

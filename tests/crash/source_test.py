@@ -19,7 +19,7 @@ class SourceWorld(World):
         self.file.parent.mkdir(exist_ok=True)
 
     def save(self, version):
-        """Into the file that is there, as cp does."""
+        """Overwrite the existing file, like cp."""
         shutil.copyfile(self.step(version), self.file)
 
     def check(self, version):
@@ -29,7 +29,7 @@ class SourceWorld(World):
 
 
 def publish_meddled(world, meddle, rate, expected_versions):
-    """A publish whose upload takes a while, and somebody who writes to the file meanwhile."""
+    """A publish with a slow upload, during which the file is modified."""
     before = world.attempts()
     process = world.start("publish", world.file, world.store, "--rate-limit", rate, "--threads", "1")
     wait_until(lambda: world.attempts() - before or process.poll() is not None, "the upload")

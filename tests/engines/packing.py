@@ -1,4 +1,4 @@
-"""Which weights vLLM keeps in another form than the checkpoint: on some CPUs it packs those of linear layers for its kernels."""
+"""Which weights vLLM stores differently than the checkpoint: on some CPUs it packs linear layers for its kernels."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ layer = torch.nn.Linear(128, 128, bias=False, dtype=getattr(torch, sys.argv[1]))
 dispatch_cpu_unquantized_gemm(layer, remove_weight=True)
 print("packed" if layer.weight.numel() == 0 else "plain")
 """
-# A packed module does not say where its weights went, so all that its parent has is reloaded with it.
-# The head is packed beside its weight, and so are the embeddings, which may be the head too.
+# A packed module does not record where its weights are, so all of its parent is reloaded with it.
+# The head is packed beside its weight, and so are the embeddings, which may also be the head.
 _WITH_LINEARS = re.compile(r"\.(self_attn|mlp|embed_tokens)\.|^lm_head\.")
 
 
 @cache
 def are_linears_packed(dtype: torch.dtype = DTYPE) -> bool:
-    """What vLLM does with a linear layer on this machine, in a process of its own, with the plugins that servers have too."""
+    """Whether vLLM packs linear layers on this machine; checked in a separate process with the servers' plugins."""
     environment = os.environ | {"LD_PRELOAD": str(ENGINES / "vllm" / "libsbgemm.so"), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-c", _PROBE, str(dtype).removeprefix("torch.")]
     said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True).stdout.split()
@@ -42,5 +42,5 @@ def are_linears_packed(dtype: torch.dtype = DTYPE) -> bool:
 
 
 def reloaded_of(names: Iterable[str]) -> list[str]:
-    """Those of a model's tensors that only vLLM's own loader can write."""
+    """The tensors of a model that only vLLM's own loader can write."""
     return sorted(name for name in names if are_linears_packed() and _WITH_LINEARS.search(name))

@@ -1,4 +1,4 @@
-"""A trainer whose engines serve quantised checkpoints, and those of each version for servers that start from them."""
+"""A trainer whose engines serve quantised checkpoints, and the checkpoint of each version for fresh servers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import deltawire as dw
 from deltawire.quantize.files import quantize_checkpoint
 
 INT8 = "int8, made elsewhere"
-"""Not by deltawire's quantiser: `publish_checkpoint` takes what any tool has written."""
+"""Not written by deltawire's quantiser: `publish_checkpoint` accepts the output of any tool."""
 
-# Kernels for a CPU want rows and columns of 64 or 128, also after q, k and v are apart.
+# CPU kernels need multiples of 64 or 128 rows and columns, also after q, k and v are split.
 SHAPE = dict(hidden_size=256, intermediate_size=512, num_attention_heads=4, num_key_value_heads=2, head_dim=64)
 EXPERTS = dict(moe_intermediate_size=256)
 
 
 class QuantisedTrainer:
-    """Trains in BF16, and publishes what a checkpoint of the format holds."""
+    """Trains in BF16, and publishes the contents of a checkpoint in the format."""
 
     def __init__(self, folder: Path, format: str, kind: str = "qwen3") -> None:
         self.folder, self.format, self.store, self.version = folder, format, str(folder / "store"), 0
@@ -35,7 +35,7 @@ class QuantisedTrainer:
             replica.pull()
 
     def step(self, names: str = "") -> int:
-        """Weights move so far that many codes do, and a scale of each module too."""
+        """Change weights so much that many codes and a scale of each module change."""
         generator = torch.Generator().manual_seed(1000 + self.version)
         for name, tensor in self.weights.items():
             if names in name:
@@ -49,7 +49,7 @@ class QuantisedTrainer:
         return self.version
 
     def publish_damaged(self, scale: str) -> int:
-        """A version of a broken tool: one scale is NaN."""
+        """A version written by a broken tool: one scale is NaN."""
         damaged = self.folder / "damaged"
         shutil.copytree(self.checkpoint(), damaged)
         tensors = load_file(damaged / "model.safetensors")
@@ -60,7 +60,7 @@ class QuantisedTrainer:
         return self.version
 
     def checkpoint(self) -> Path:
-        """What a server of this version would be started from."""
+        """The checkpoint for a server that starts at this version."""
         folder = self.folder / f"checkpoint-{self.version}"
         if not folder.exists() and self.format == INT8:
             _write_int8(self._own, folder)

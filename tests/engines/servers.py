@@ -1,4 +1,4 @@
-"""Real engines for tests: started, asked, and stopped whatever happens."""
+"""Real engines for tests: started, queried, and always stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START_SECONDS = 400
 
 
 def cpu_has_bfloat16() -> bool:
-    """Engines' kernels for the CPU use its instructions for bfloat16, and end with SIGILL where there are none."""
+    """CPU kernels of engines use bfloat16 instructions, and die of SIGILL without them."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("Features"):
             return " bf16" in line
@@ -31,7 +31,7 @@ def cpu_has_bfloat16() -> bool:
 
 
 def need(engine: str) -> None:
-    """Skips the module that asks for an engine that is not installed."""
+    """Skip the module if the engine is not installed."""
     if not (ENGINES / engine / "serve").exists():
         pytest.skip(f"{engine} is not installed: make test-engines", allow_module_level=True)
 
@@ -71,7 +71,7 @@ class Server:
         self.stop()
 
     def stop(self, how: int = signal.SIGTERM) -> None:
-        """The whole group: engines leave workers behind when their parent is killed."""
+        """Signal the whole process group: engines leave workers behind when their parent is killed."""
         try:
             os.killpg(self.process.pid, how)
             self.process.wait(timeout=30)
@@ -87,7 +87,7 @@ class Server:
         return self.log.read_text(errors="replace")[-size:]
 
     def call(self, method: str, path: str, body: Any = None, timeout: float = 120) -> tuple[int, Any]:
-        """Status and answer, as JSON where it is; status 0: nobody answered."""
+        """Status and answer, parsed if it is JSON; status 0 if there was no answer."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}",
             method=method,
@@ -103,7 +103,7 @@ class Server:
             return 0, None
 
     def wait(self, path: str, seconds: float = 90) -> Any:
-        """What that path answers, as soon as it is with 200."""
+        """Wait for status 200 from that path; return the answer."""
         end = time.monotonic() + seconds
         while True:
             status, answer = self.call("GET", path, timeout=2)
@@ -129,12 +129,12 @@ class Server:
         return dict(self.get("/deltawire/status"))
 
     def wait_for(self, version: int, seconds: float = 90) -> dict[str, Any]:
-        """Until it serves that version."""
+        """Wait until it serves that version."""
         self.wait(f"/deltawire/ready?version={version}", seconds)
         return self.status()
 
     def wait_until(self, said: Callable[[dict[str, Any]], Any], seconds: float = 60) -> dict[str, Any]:
-        """Until its status says so."""
+        """Wait until `said` accepts its status."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             status = self.status()
@@ -176,12 +176,12 @@ class VllmServer(Server):
         return list(self.complete(prompt, tokens)["logprobs"]["token_logprobs"])
 
     def answers(self, tokens: int = 16) -> list[dict[str, Any]]:
-        """What tells one version's weights from another's."""
+        """Answers that differ between versions."""
         return [self.complete(prompt, tokens) for prompt in ("hello", "what is", "12345")]
 
 
 def assert_equal(ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> None:
-    """Answers of two servers."""
+    """Compare the answers of two servers."""
     for own, other in zip(ours, theirs, strict=True):
         assert (own["text"], own["logprobs"]["tokens"]) == (other["text"], other["logprobs"]["tokens"])
         assert own["logprobs"]["token_logprobs"] == pytest.approx(other["logprobs"]["token_logprobs"], abs=1e-5)

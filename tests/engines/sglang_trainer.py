@@ -1,4 +1,4 @@
-"""A model and its chain for tests of SGLang, and what a server makes of it."""
+"""A model and its chain for tests of SGLang, and the outputs of a server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Trainer:
         self.publish()
 
     def publish(self, *, share: float = 0.02, damaged: bool = False) -> int:
-        """A step of training."""
+        """Publish a step of training."""
         if self._publisher is None:
             self._publisher = dw.Publisher(str(self._own), self.tensors, keys=dw.Keys(sign=self.folder / "key"))
             self.version = self._publisher.publish(extra_files=self._extra).number
@@ -51,7 +51,7 @@ class Trainer:
         return self.version
 
     def forge(self) -> int:
-        """A next version that somebody else has signed. The trainer's own next one takes its place."""
+        """Add a next version signed with another key. The trainer's own next version replaces it."""
         forged = self.folder / "forged"
         shutil.copytree(self._own, forged)
         with dw.Publisher(str(forged), self.tensors, keys=dw.Keys(sign=self.folder / "other", change=True)) as publisher:
@@ -60,7 +60,7 @@ class Trainer:
         return version
 
     def deliver(self, source: Path | None = None, *, damaged: bool = False) -> None:
-        """Everything that is new or different, HEAD last, as a publisher writes it."""
+        """Copy all new or changed objects, HEAD last, in the order of a publisher."""
         source = source or self._own
         files = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
         order = {"manifests": 1, "HEAD": 2}
@@ -76,7 +76,7 @@ class Trainer:
             whole.replace(target)
 
     def checkpoint(self) -> Path:
-        """What the trainer itself would save now."""
+        """The checkpoint that the trainer would save now."""
         folder = self.folder / f"checkpoint-{self.version}"
         if not folder.exists():
             folder.mkdir()
@@ -87,7 +87,7 @@ class Trainer:
 
 
 def outputs(server: SglangServer) -> list[Any]:
-    """What tells one version's weights from another's: tokens and logprobs, with no prefix found in a cache."""
+    """Outputs that differ between versions: tokens and logprobs, without cached prefixes."""
     server.post("/flush_cache")
     answers = [server.generate([10 + prompt * 7 + step for step in range(9)], 10) for prompt in range(4)]
     return [(answer["output_ids"], [entry[0] for entry in answer["meta_info"]["output_token_logprobs"]]) for answer in answers]

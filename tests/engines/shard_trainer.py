@@ -1,4 +1,4 @@
-"""A trainer of two ranks, which keep in their memory what workers of an engine fetch."""
+"""A trainer of two ranks, from whose memory the workers of an engine fetch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ShardTrainer:
         self.publish()
 
     def step(self) -> int:
-        """Some weights move; the version that is served then."""
+        """Change some weights and publish; return the version."""
         self._steps += 1
         generator = torch.Generator().manual_seed(self._steps)
         for tensor in self.weights.values():
@@ -66,7 +66,7 @@ class ShardTrainer:
 
 
 def _rows(tensor: torch.Tensor, rank: int) -> dw.Tensor:
-    """A view: what the whole tensor becomes, its ranks hold."""
+    """A view, so that the ranks see changes of the whole tensor."""
     size = -(-tensor.shape[0] // RANKS)
     offset = (rank * size,) + (0,) * (tensor.dim() - 1)
     return dw.Tensor(tensor[rank * size : (rank + 1) * size], shape=tuple(tensor.shape), offset=offset)

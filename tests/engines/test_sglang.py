@@ -53,7 +53,7 @@ def _settings(trainer: Trainer, local: Path, **more: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def server(trainer: Trainer, local: Path) -> Iterator[SglangServer]:
-    """Follows the chain; its custom loader can be called too."""
+    """Follows the chain; its custom loader can also be called."""
     flags = "--custom-weight-loader", LOADER
     with SglangServer(local, trainer.folder / "server.log", *flags, settings=_settings(trainer, local)) as server:
         server.wait("/deltawire/ready", 120)
@@ -62,7 +62,7 @@ def server(trainer: Trainer, local: Path) -> Iterator[SglangServer]:
 
 @pytest.fixture(scope="module")
 def plain(trainer: Trainer) -> Iterator[SglangServer]:
-    """Knows nothing of a chain: started from what the trainer saved."""
+    """A server without a chain, started from the trainer's checkpoint."""
     with SglangServer(trainer.checkpoint(), trainer.folder / "plain.log") as server:
         yield server
 
@@ -166,7 +166,7 @@ def _update_while_streaming(server: SglangServer, trainer: Trainer, count: int) 
 
 def test_requests_stream_through_an_update(server: SglangServer, trainer: Trainer) -> None:
     results = _update_while_streaming(server, trainer, 300)
-    # SGLang's own words say which tokens are whose.
+    # SGLang reports the version of each token.
     versions = [{str(span["version"]) for span in result["meta_info"]["weight_versions"]} for result in results]
     assert {str(trainer.version - 1), str(trainer.version)} in versions
 
@@ -208,7 +208,7 @@ def test_concurrent_updates_both_end(server: SglangServer, trainer: Trainer) -> 
 
 
 def _error(server: SglangServer, words: str = "") -> str:
-    """What keeps the server from going on, as its status says."""
+    """The error in the server's status."""
     end = time.monotonic() + 60
     while not (error := server.call("GET", "/deltawire/status")[1]["error"]) or words not in error:
         assert time.monotonic() < end, f"no error is shown: {error}"
@@ -293,7 +293,7 @@ def test_plain_path_reloads_a_server_from_disk(server: SglangServer, plain: Sgla
 
 
 def test_killed_server_returns_at_the_newest_version(server: SglangServer, trainer: Trainer, local: Path) -> None:
-    """The second time with two workers and caches that are dropped with every version."""
+    """The second run has two workers, and drops caches with every version."""
     expected = outputs(server)
     trainer.publish()
     server.stop(signal.SIGKILL)
@@ -325,6 +325,6 @@ def test_weights_in_another_dtype_use_sglangs_loader(trainer: Trainer) -> None:
         assert after != before
         status, proof = server.call("POST", "/deltawire/prove", {})
         assert (status, proof["version"], proof["num_tensors"], len(proof["unproven"])) == (200, version, 0, NUM_TENSORS)
-        # The same as if SGLang had loaded everything anew.
+        # The same as if SGLang had reloaded everything.
         assert server.call("POST", "/update_weights_from_disk", {"model_path": str(local), "flush_cache": False})[0] == 200
         assert outputs(server) == after

@@ -30,7 +30,7 @@ def skip_what_a_plain_server_refuses(folder: Path, log: Path) -> None:
 
 @pytest.mark.parametrize("format", ["fp8-block", "int4-g32", INT8])
 def test_versions_equal_a_fresh_server(tmp_path, format):
-    """A format that SGLang itself does not serve on this machine is left out, with SGLang's own reason."""
+    """Formats that SGLang does not serve on this machine are skipped, with SGLang's reason."""
     trainer = QuantisedTrainer(tmp_path, format)
     settings = {"DELTAWIRE_STORE": trainer.store, "DELTAWIRE_LOCAL": str(tmp_path / "local"), "DELTAWIRE_INTERVAL": "1"}
     server = SglangServer(tmp_path / "local", tmp_path / "server.log", settings=settings)

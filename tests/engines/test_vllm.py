@@ -40,7 +40,7 @@ class Scene:
 
     @contextmanager
     def outage(self, instead: Path | None = None):
-        """The server's store is not there, or is another."""
+        """The server's store is missing, or is another one."""
         self.link.unlink()
         if instead is not None:
             self.link.symlink_to(instead)
@@ -52,7 +52,7 @@ class Scene:
         return VllmServer(self.folder / "local", self.folder / "server.log", *flags, deltawire=self.settings | settings, tp=tp)
 
     def fresh(self) -> VllmServer:
-        """A server that never heard of us, from the trainer's checkpoint."""
+        """A plain server started from the trainer's checkpoint."""
         return VllmServer(self.trainer.folder, self.folder / "fresh.log")
 
 
@@ -236,7 +236,7 @@ def test_detects_and_heals_foreign_writes(scene, server):
 
 
 def test_concurrent_updates_both_end(scene, server):
-    """The server's own, and one that somebody asks for over HTTP: both end, and the newer version is served."""
+    """The server's own update and one requested over HTTP: both end, and the newer version is served."""
     version = scene.trainer.step()
     answers = []
 
@@ -271,7 +271,7 @@ def test_killed_server_returns_at_the_newest_version(scene, server):
         again.wait_for(version)
         again.wait_until(lambda status: (status["workers"][0]["proof"] or {}).get("mode") == "behind")
         assert_proven(again, version)
-        # And a worker that dies takes its server with it, which says so.
+        # A worker that dies takes its server down, which reports it.
         os.kill(again.status()["workers"][0]["pid"], signal.SIGKILL)
         end = time.monotonic() + 60
         while time.monotonic() < end and again.call("GET", "/health")[0] == 200:

@@ -1,4 +1,4 @@
-"""Forms of models in a real vLLM server: two tensor-parallel workers, tied embeddings, Llama, experts; the standard calls."""
+"""Kinds of models in a real vLLM server: two tensor-parallel workers, tied embeddings, Llama, experts; the standard calls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fresh_answers(folder: Path, log: Path, tp: int = 1) -> list[dict]:
 
 @pytest.mark.parametrize(("kind", "tied", "tp"), [("llama", True, 2), ("qwen3", True, 1)])
 def test_standard_calls_update_the_server(tmp_path, kind, tied, tp):
-    """The server knows no store until a trainer names it; the trainer pauses, updates and resumes."""
+    """The server has no store until a trainer names it; the trainer pauses, updates and resumes."""
     trainer = new_trainer(tmp_path, kind, tied=tied)
     allowed = {"allow_stores": [trainer.store], "allow_locals": [str(tmp_path / "local")]}
     with VllmServer(trainer.folder, tmp_path / "server.log", deltawire=allowed, tp=tp) as server:
@@ -46,7 +46,7 @@ def test_standard_calls_update_the_server(tmp_path, kind, tied, tp):
             server.post("/finish_weight_update", {"weight_version": str(version)})
             server.post("/resume")
         assert server.get("/weight_info")["weight_version"] == str(version)
-        # A version that does not come: an error that says so, and the server serves on.
+        # A version that does not arrive: a clear error, and the server serves on.
         server.post("/start_weight_update")
         status, answer = server.call("POST", "/update_weights", {"update_info": {"version": 99, "timeout": 1}})
         assert status != 200, answer
@@ -60,7 +60,7 @@ def test_standard_calls_update_the_server(tmp_path, kind, tied, tp):
 
 
 def test_updates_engines_side_by_side_with_an_api_key(tmp_path):
-    """Data parallel: each engine has weights of its own. The server's key guards what it says of them."""
+    """Data parallel: each engine has its own weights. The server's key protects its status."""
     trainer = new_trainer(tmp_path)
     settings = {"store": trainer.store, "local": str(tmp_path / "local"), "interval": 1}
     server = VllmServer(tmp_path / "local", tmp_path / "server.log", "--api-key", "sesame", deltawire=settings, dp=2)
@@ -81,7 +81,7 @@ def test_updates_engines_side_by_side_with_an_api_key(tmp_path):
 
 
 def test_updates_repacked_experts(tmp_path):
-    """On a CPU vLLM packs the experts of a mixture: they go through its own reload, the others by a scatter. On a GPU all do."""
+    """On a CPU vLLM packs experts: they use its own reload, other weights a scatter. On a GPU all use a scatter."""
     trainer = new_trainer(tmp_path, "moe")
     settings = {"store": trainer.store, "local": str(tmp_path / "local"), "interval": 1}
     with VllmServer(tmp_path / "local", tmp_path / "server.log", deltawire=settings) as server:
@@ -100,7 +100,7 @@ def test_updates_repacked_experts(tmp_path):
 
 
 def test_drafting_layer_follows(tmp_path):
-    """Multi-token prediction is part of the checkpoint, and of each version: what it drafts is what a fresh server drafts."""
+    """Multi-token prediction is part of the checkpoint and of each version: drafts equal those of a fresh server."""
     flags = ["--trust-remote-code", "--speculative-config", '{"method": "mtp", "num_speculative_tokens": 1}']
     trainer = new_trainer(tmp_path, "mimo")
     settings = {"store": trainer.store, "local": str(tmp_path / "local"), "interval": 1}
@@ -125,13 +125,13 @@ def test_drafting_layer_follows(tmp_path):
 
 
 def accepted_drafts(server: VllmServer) -> float:
-    """How many drafted tokens were taken so far."""
+    """The number of drafted tokens accepted so far."""
     lines = str(server.get("/metrics")).splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:spec_decode_num_accepted_tokens_total"))
 
 
 def test_refuses_an_untrusted_version(tmp_path):
-    """Only what a trusted key signed is served."""
+    """Only versions signed with a trusted key are served."""
     for name in ("trainer-key", "other-key"):
         subprocess.run([PROGRAM, "keygen", "-o", tmp_path / name], check=True, capture_output=True)
     trainer = new_trainer(tmp_path, keys=dw.Keys(sign=tmp_path / "trainer-key"))

@@ -38,7 +38,7 @@ LONG = "a prefix that is long enough to fill blocks of the cache, which hold a f
 
 
 def adapter(seed: int, rank: int = 8, sizes: dict[str, tuple[int, int]] = SIZES, layers: int = 2) -> dict[str, torch.Tensor]:
-    """What PEFT saves of an adapter that is far from nothing."""
+    """What PEFT saves for an adapter with a large effect."""
     torch.manual_seed(seed)
     tensors = {}
     for layer in range(layers):
@@ -75,12 +75,12 @@ class Scene:
         return self.version
 
     def step(self) -> int:
-        """A good version; `saved` is what PEFT would have saved of it."""
+        """Publish a good version; `saved` is what PEFT would save."""
         self.seed += 1
         return self.publish(adapter(self.seed))
 
     def point_at(self, store: Path) -> None:
-        """What the server takes for its store."""
+        """Point the server's store link at this store."""
         self.link.unlink(missing_ok=True)
         self.link.symlink_to(store)
 
@@ -98,7 +98,7 @@ class Scene:
         return VllmServer(self.base, self.folder / "server.log", *flags, tp=tp, environment=environment)
 
     def fresh(self) -> VllmServer:
-        """A server that never heard of us, with the newest good adapter."""
+        """A plain server with the newest good adapter."""
         flags = ("--enable-lora", "--max-lora-rank", "8", "--lora-modules", f"policy={self.saved()}")
         return VllmServer(self.base, self.folder / "fresh.log", *flags)
 
@@ -118,7 +118,7 @@ def server(scene) -> Iterator[VllmServer]:
 
 
 def answer(server: VllmServer, prompt: str = "hello world", tokens: int = 8, **more: Any) -> tuple[str, list[float]]:
-    """Who answered, and with which logprobs."""
+    """The model that answered, and its logprobs."""
     body = {"model": "policy", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "logprobs": 1, "ignore_eos": True}
     said = server.post("/v1/completions", body | more)
     return said["model"], said["choices"][0]["logprobs"]["token_logprobs"]
@@ -161,7 +161,7 @@ def test_cached_prefixes_belong_to_one_version(scene, server):
 
 
 class Asking:
-    """Requests that run: each thread asks again until all were seen to run at once."""
+    """Running requests: each thread repeats its request until all were running at the same time."""
 
     def __init__(self, server: VllmServer, num: int, tokens: int, version: str) -> None:
         self.answers: list[tuple[str, list[float]]] = []
@@ -230,7 +230,7 @@ def test_many_requests_through_many_versions(scene, server):
 
 @contextmanager
 def nothing_changes(scene: Scene, server: VllmServer, words: str, *, restore: Callable[[], Any] = int) -> Iterator[None]:
-    """What is done inside fails, with these words, and the version before is still served; then a good one comes through."""
+    """The body causes a failure with these words, and the previous version is still served; then a good one is applied."""
     before, version = answer(server), server.status()["version"]
     yield
     status = server.wait_until(lambda status: status["error"] and words in status["error"])
@@ -249,7 +249,7 @@ def wide(seed: int = 0) -> dict[str, torch.Tensor]:
 
 
 def narrow(seed: int = 0) -> dict[str, torch.Tensor]:
-    """vLLM would load it without a word."""
+    """vLLM would load it silently."""
     return adapter(seed, sizes={module: (out // 2, into // 2) for module, (out, into) in SIZES.items()})
 
 
@@ -288,10 +288,10 @@ def test_damaged_version_keeps_the_old_one(scene, server):
 
 
 def test_truncated_local_file_keeps_the_old_version(scene, server):
-    """After the server copied it: what it serves does not rest on the replica's files."""
+    """The file is truncated after the server copied it: serving does not depend on the replica's files."""
     version = server.status()["version"]
     assert server.call("POST", "/deltawire/update")[1]["version"] == version
-    # A replica keeps the name that its file had first, and a version that was no adapter had another.
+    # A replica keeps the first name of its file; a version that was no adapter had another name.
     (weights,) = (scene.local / f"v{version:010d}").glob("*.safetensors")
     os.truncate(weights, weights.stat().st_size - 8)
     assert answer(server)[0] == f"policy@{version}"  # it has a copy of its own
@@ -333,7 +333,7 @@ def test_restarted_server_catches_up(scene, server):
 
 
 def test_two_workers_share_one_slot(scene):
-    """Both load a version or none does. A request that runs gets its adapter back when another had taken the slot."""
+    """Both load a version or none does. A running request gets its adapter back after another one used the slot."""
     with scene.server("--max-loras", "1", tp=2) as server:
         server.wait_for(scene.step())
         alone = answer(server, "tell me", 100)

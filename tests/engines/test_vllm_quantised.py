@@ -27,7 +27,7 @@ def answers(server: VllmServer) -> list[dict]:
 
 @contextmanager
 def served(trainer: QuantisedTrainer, *flags: str, tp: int = 1) -> Iterator[VllmServer]:
-    """A server that follows; a format that vLLM itself does not serve on this machine is left out, with vLLM's own reason."""
+    """A server that follows; formats that vLLM does not serve on this machine are skipped, with vLLM's reason."""
     settings = {"store": trainer.store, "local": str(trainer.folder / "local"), "interval": 1}
     server = VllmServer(trainer.folder / "local", trainer.folder / "server.log", *flags, deltawire=settings, tp=tp)
     try:

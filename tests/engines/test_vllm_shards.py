@@ -43,7 +43,7 @@ def test_versions_go_from_ranks_to_workers(tmp_path: Path) -> None:
 
 
 def test_packed_experts_arrive_whole(tmp_path: Path) -> None:
-    """On a CPU vLLM packs the experts of a mixture: whole versions come to the host, and its own reload takes them."""
+    """On a CPU vLLM packs experts: the host receives whole versions, and vLLM's own reload loads them."""
     folder = make_model(tmp_path / "trainer", "moe")
     shutil.copytree(folder, tmp_path / "served")
     trainer = ShardTrainer(folder)
@@ -62,7 +62,7 @@ def test_packed_experts_arrive_whole(tmp_path: Path) -> None:
 
 
 def assert_as_fresh(ours: list[dict[str, Any]], folder: Path, logs: Path) -> None:
-    """What a server says that is started from the trainer's own checkpoint."""
+    """Compare with a server started from the trainer's checkpoint."""
     with VllmServer(folder, logs / "fresh.log", tp=WORKERS) as fresh:
         theirs = answers(fresh)
     for own, other in zip(ours, theirs, strict=True):
@@ -78,6 +78,6 @@ def assert_served(server: VllmServer, version: int) -> None:
     status = server.wait_for(version)
     proven = server.post("/deltawire/prove")
     assert (proven["version"], proven["wrong"], len(status["workers"])) == (version, [], WORKERS)
-    # Where vLLM packs all weights for the CPU's own kernels, none can be proven by its bits, and that is said.
+    # If vLLM packs all weights for the CPU's kernels, none can be proven bit by bit, and the status says so.
     assert proven["num_tensors"] > 0 or "shards.fallback" in server.log.read_text(errors="replace")
     assert proven["num_tensors"] + len(proven["unproven"]) > 0

@@ -18,7 +18,7 @@ from deltawire.engines.vllm.trainer import DeltawireTrainerInit
 
 
 class Client:
-    """What vLLM asks of a trainer's client, over HTTP."""
+    """The client interface that vLLM needs from a trainer, over HTTP."""
 
     def __init__(self, server: VllmServer) -> None:
         self._server = server

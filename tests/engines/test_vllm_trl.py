@@ -21,7 +21,7 @@ from deltawire.trainers.trl import WeightTransfer
 
 
 class Loop:
-    """A trainer with masters in float32, of which some weights move with each step."""
+    """A trainer with float32 masters, some of which change with each step."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.store = make_model(folder / "trainer"), str(folder / "store")
@@ -39,13 +39,13 @@ class Loop:
                 parameter += 0.05 * (torch.rand(parameter.shape, generator=generator) < 0.05)
 
     def sync(self, transfer: WeightTransfer) -> None:
-        """As `AsyncGRPOTrainer` does it."""
+        """Sync like `AsyncGRPOTrainer`."""
         transfer.pause()
         transfer.send_weights((name, parameter.detach()) for name, parameter in self.model.named_parameters())
         transfer.resume()
 
     def logprobs(self, tokens: list[int]) -> torch.Tensor:
-        """Of the weights as they are published."""
+        """Log-probabilities of the weights as published."""
         rounded = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float32)
         rounded.load_state_dict({name: tensor.to(DTYPE) for name, tensor in self.model.state_dict().items()})
         with torch.no_grad():

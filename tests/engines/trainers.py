@@ -1,4 +1,4 @@
-"""What a trainer does, as far as engines see it: checkpoints of tiny models, and versions of them in a chain."""
+"""A trainer as engines see it: checkpoints of tiny models, and their versions in a chain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHAPE = dict(
 
 
 def make_model(folder: Path, kind: str = "qwen3", *, tied: bool = False, dtype: torch.dtype = DTYPE, **shape: int) -> Path:
-    """A random model with a tokenizer of bytes; `shape` where it is not to be tiny."""
+    """A random model with a byte tokenizer; `shape` overrides the tiny default."""
     torch.manual_seed(0)
     shape = SHAPE | shape
     if kind == "qwen3":
@@ -63,7 +63,7 @@ def save_tokenizer(folder: Path) -> None:
 
 
 def _add_prediction(folder: Path, config: Any) -> None:
-    """The layer of MiMo that predicts one more token: a layer of the model, with what joins it to the rest."""
+    """MiMo's layer that predicts one more token: a layer of the model, with its connections."""
     weights, size = load_file(folder / "model.safetensors"), config.hidden_size
     layer = {name.partition("layers.0.")[2]: tensor for name, tensor in weights.items() if "layers.0." in name}
     layer |= {f"{name}_layernorm.weight": layer["input_layernorm.weight"] for name in ("token", "hidden", "final")}
@@ -80,7 +80,7 @@ def _add_prediction(folder: Path, config: Any) -> None:
 
 
 class Trainer:
-    """Publishes versions of a model. `folder` always is the trainer's checkpoint of the newest one."""
+    """Publishes versions of a model. `folder` is the trainer's checkpoint of the newest one."""
 
     def __init__(self, folder: Path, store: Any, **options: Any) -> None:
         self.folder, self.store = folder, store
@@ -91,7 +91,7 @@ class Trainer:
         ).number
 
     def step(self, share: float = 0.02, names: str = "") -> int:
-        """Some weights move a little, as a step of an optimizer moves them."""
+        """Change some weights a little, like a step of an optimizer."""
         generator = torch.Generator().manual_seed(1000 + self.version)
         for name, tensor in self.weights.items():
             if names in name:
@@ -105,7 +105,7 @@ class Trainer:
         save_file(self.weights, self.folder / "model.safetensors", metadata={"format": "pt"})
 
     def checkpoint(self, folder: Path) -> Path:
-        """A copy of the checkpoint as it is now."""
+        """A copy of the current checkpoint."""
         shutil.copytree(self.folder, folder)
         return folder
 
@@ -125,14 +125,14 @@ def new_trainer(
 
 
 class ServingTrainer(Trainer):
-    """Its chain is in a folder of its own, which it serves over HTTP; with `group` versions go through a process group, too."""
+    """Its chain is in its own folder, served over HTTP; with `group` versions also go through a process group."""
 
     def __init__(self, folder: Path, chain: Path, group: bool, secret: str) -> None:
         self._chain, self._group, self._secret, self._address, self._port = chain, group, secret, "127.0.0.1:0", 0
         super().__init__(folder, self._serve())
 
     def settings(self) -> dict[str, Any]:
-        """Of the engine that follows."""
+        """The settings of the engine that follows."""
         named: dict[str, Any] = {"store": f"http://{self._address}", "secret": self._secret, "interval": 1}
         if self._group:
             named |= {"transport": "group", "master_address": "127.0.0.1", "master_port": self._port}
@@ -140,12 +140,12 @@ class ServingTrainer(Trainer):
         return named
 
     def joined(self) -> None:
-        """The engine is in the group."""
+        """Wait until the engine is in the group."""
         if self._group:
             self._ends[-1].wait(120)
 
     def restart(self) -> None:
-        """As after a crash: all connections are gone, and the same addresses come back."""
+        """Restart like after a crash: all connections are closed, and the addresses stay the same."""
         self.close()
         self._publisher = dw.Publisher(self._serve())
 

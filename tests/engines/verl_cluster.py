@@ -29,7 +29,7 @@ def digest(state: dict[str, torch.Tensor]) -> str:
 
 
 class Actor(Worker):
-    """What `ActorRolloutRefWorker` does around its checkpoint engine."""
+    """The part of `ActorRolloutRefWorker` around its checkpoint engine."""
 
     def __init__(self, config: CheckpointEngineConfig) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class Adapter(BaseRollout):
 
 
 class Rollout(CheckpointEngineWorker):
-    """verl's own, with that adapter."""
+    """verl's own worker, with that adapter."""
 
     def __init__(self, rollout_config: RolloutConfig) -> None:
         super().__init__(rollout_config, None, Adapter())
@@ -87,7 +87,7 @@ class Rollout(CheckpointEngineWorker):
 
 
 class Replica:
-    """Of a server that has nothing to abort."""
+    """A server with nothing to abort."""
 
     def __init__(self, workers: list[Any]) -> None:
         self.workers = workers

@@ -48,7 +48,7 @@ def answers(llm: Any) -> list[Any]:
 
 
 class Served:
-    """The model, and the worker that updates it as a server's worker does."""
+    """The model, and the worker that updates it like in a server."""
 
     def __init__(self, trainer: QuantisedTrainer) -> None:
         self.trainer = trainer

@@ -24,7 +24,7 @@ def help_of(program: str, verb: str) -> str:
 
 
 def check_options(program: str, words: list[str]) -> None:
-    """`words` begin with a verb; each of their options is one of the verb."""
+    """`words` start with a verb; each of their options must belong to it."""
     text = help_of(program, words[0])
     for word in words[1:]:
         option = word.partition("=")[0]
@@ -38,7 +38,7 @@ def test_systemd_units_are_valid(program: str) -> None:
             text = unit.read_text()
             [command] = re.findall(r"^ExecStart=deltawire (.*)$", text, re.MULTILINE)
             check_options(program, command.split() + " ".join(re.findall(r"\((--[^)]*)\)", text)).split())
-            # The program is not installed where it is built.
+            # The built program is not at its installed path.
             Path(folder, unit.name.replace("@", "@x")).write_text(text.replace("ExecStart=deltawire", f"ExecStart={program}"))
         files = sorted(Path(folder).iterdir())
         said = subprocess.run(
@@ -46,7 +46,7 @@ def test_systemd_units_are_valid(program: str) -> None:
         )
         about = [line for line in said.stderr.splitlines() if "deltawire" in line]
         assert said.returncode == 0 and not about, said.stderr
-        # systemd's own score of what a service may still do: 10 is everything, and 2.0 and less is "OK".
+        # systemd's exposure score: 10 allows everything, and at most 2.0 is "OK".
         subprocess.run(
             ["systemd-analyze", "security", "--offline=yes", "--threshold=20", "--no-pager", *files],
             check=True,

@@ -1,4 +1,4 @@
-"""`adaptive` payloads, read by docs/format.md alone; format_test.py uses it."""
+"""Reads `adaptive` payloads, written from docs/format.md only; used by format_test.py."""
 
 
 class Bit:
@@ -93,7 +93,7 @@ def new_element(coder, old, bits):
 
 
 def apply_changes(view, count, stream, old, width):
-    """The new elements; `stream` is what follows the count."""
+    """The new elements; `stream` follows the count."""
     bits = 4 if view == 1 else 8 * width
     each = 8 * width // bits
     new = list(old)

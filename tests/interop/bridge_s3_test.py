@@ -24,7 +24,7 @@ LAST = 4
 
 
 def load_server():
-    """The server's address and keys, in the environment; exits with 77 where there is none."""
+    """Put the server's address and keys into the environment; exit with 77 if there is none."""
     if "DELTAWIRE_RGW_ENDPOINT" in os.environ:
         return
     file = Path(os.environ.get("DELTAWIRE_RGW_DIR", "")) / "env"
@@ -60,7 +60,7 @@ class BucketWorld(World):
         self.must("publish", self.step(version), self.url("trainer"), "--snapshot", self.snapshot, "-q")
 
     def holds(self, store, version):
-        """Whether the chain has the version; then it must be the trainer's."""
+        """Whether the chain has the version, which then must be the trainer's."""
         replica = self.root / f"replica-{store}"
         if self.run("pull", self.url(store), replica, "--version", version, "--no-heartbeat", "-q").returncode != 0:
             return False
@@ -80,7 +80,7 @@ class BucketWorld(World):
 
 
 def once(world):
-    """All that is there; a second call has nothing to do."""
+    """Copy everything; a second call has nothing to do."""
     for version in range(3):
         world.publish(version)
     for dialect, base in (("slime", ["--base", world.step(0)]), ("trl", [])):
@@ -97,7 +97,7 @@ def once(world):
 
 
 def follow(world):
-    """Both ends go on with what appears; one that was killed goes on where it was."""
+    """Both ends follow new versions; a killed one continues where it was."""
     export = ["export", "slime", world.url("trainer"), world.url("deltas"), "--work", world.root / "export"]
     bring = ["import", "slime", world.url("deltas"), world.url("back"), "--work", world.root / "import", "--base",
              world.step(0)]

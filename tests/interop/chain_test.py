@@ -26,7 +26,7 @@ def sha256(data):
 
 
 def read_record(path, kind):
-    """Canonical JSON: what it says, written again, is the same bytes."""
+    """Canonical JSON: parsing and writing gives the same bytes."""
     data = path.read_bytes()
     record = json.loads(data)
     again = json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -83,7 +83,7 @@ class Reader:
         return manifest, digest
 
     def files(self, manifest):
-        """The files beside the weights, by name."""
+        """The side files, by name."""
         names = [name for name, *_ in manifest["files"]]
         assert names == sorted(set(names), key=str.encode)
         found = {}
@@ -95,7 +95,7 @@ class Reader:
         return found
 
     def copies(self, parts):
-        """Of those files, in the folder of a version stored whole."""
+        """Copies of the side files in the folder of a full version."""
         return {ref["name"].rsplit("/", 1)[1]: self.part(ref).read_bytes() for ref in parts
                 if not ref["name"].endswith((".safetensors", ".safetensors.packed"))}
 
@@ -125,7 +125,7 @@ class Reader:
 
 
 def check_chain(store, published):
-    """Every version by itself. Returns manifests' digests, sums of bytes, and states."""
+    """Check every version by itself. Returns manifests' digests, sums of bytes, and states."""
     reader = Reader(store)
     state, parent, total, before = {}, None, 0, set()
     digests, sums, states = [], [], []
@@ -154,7 +154,7 @@ def check_chain(store, published):
 
 
 def plain(files):
-    """Those whose names an object can have."""
+    """The files whose names are valid object names."""
     return {name: data for name, data in files.items() if re.fullmatch("[A-Za-z0-9_-][A-Za-z0-9._-]*", name)}
 
 

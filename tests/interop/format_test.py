@@ -152,7 +152,7 @@ class Bits:
         return result
 
     def ones(self, limit):
-        """Ones up to a zero, which is taken too; or `limit` of them."""
+        """Count ones up to a zero, which is consumed, or up to `limit`."""
         count = 0
         while count < limit and self.get(1):
             count += 1
@@ -373,7 +373,7 @@ def apply(codec, payload, old, dtype, shape):
 
 
 def check(delta, old_path, new_path):
-    """Every tensor that the delta changes comes out as it is in the new checkpoint. Returns codecs seen."""
+    """Every tensor changed by the delta must equal that of the new checkpoint. Returns the codecs used."""
     metadata, payloads = read_safetensors(delta)
     assert metadata["deltawire"].startswith("delta/1 ")
     records = metadata["deltawire.entries"].split(";")
@@ -402,7 +402,7 @@ def write_checkpoint(path, tensors):
 
 
 def every_width(seed, changed_share):
-    """Tensors of every width, with steps of every kind: one, a few, far, sign flips."""
+    """Tensors of every width, with all kinds of steps: one, a few, far, sign flips."""
     state = seed
 
     def random():
@@ -456,7 +456,7 @@ def main():
                     for name, (dtype, elements) in state.items()})
             for codec in APPLY:
                 diff("a.safetensors", "b.safetensors", codec)
-    # Both kinds of model, and every layout, have been read.
+    # Both kinds of model and every layout were read.
     for dtype in KEY:
         for fitted in (0, 1):
             assert ("tight", dtype, fitted) in seen, (dtype, fitted)

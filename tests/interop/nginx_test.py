@@ -75,7 +75,7 @@ def start_nginx(nginx, root, origin, caching):
 
 
 def sent_bytes(root):
-    """By object, what the origin has sent."""
+    """The bytes that the origin has sent, by object."""
     sent = Counter()
     for line in (root / "asked.log").read_text().splitlines():
         method, uri, status, count = line.split()
@@ -86,7 +86,7 @@ def sent_bytes(root):
 
 
 def check_cache(world, nginx, origin, name, caching):
-    """Replicas follow through a cache while versions are published; then what was sent is counted."""
+    """Replicas follow through a cache while versions are published; then count the bytes sent."""
     root = world.root / name
     process, url = start_nginx(nginx, root, origin, caching)
     replicas = [f"{name}-{number}" for number in range(REPLICAS)]

@@ -102,7 +102,7 @@ def read_version(folder, version, state):
 
 
 def make_states():
-    """Three: the seed and two steps."""
+    """Three states: the seed and two steps."""
     random = np.random.default_rng(5)
     kinds = {"BF16": np.uint16, "F32": np.uint32, "F8_E4M3": np.uint8, "I64": np.uint64}
     sizes = {"one": 1, "small": 301, "block": 70_001, "large": 400_003}

@@ -1,4 +1,4 @@
-"""What the tests of dialects share: safetensors files, a model that is trained, and the command line. Needs numpy."""
+"""Shared by tests of dialects: safetensors files, a model with training steps, and the command line. Needs numpy."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def write_safetensors(tensors, metadata):
 
 
 def first_model(rng, shapes):
-    """Numbers around 1, as raw bits: what is drawn is never NaN."""
+    """Numbers around 1 as raw bits, never NaN."""
     model = {}
     for name, (dtype, shape) in shapes.items():
         width = np.dtype(STORED[dtype]).itemsize
@@ -54,7 +54,7 @@ def first_model(rng, shapes):
 
 
 def next_model(rng, model, share, special):
-    """Some elements of most tensors are others; `special` are written, too: zeros, infinities, NaN."""
+    """Change some elements of most tensors; also write `special` values: zeros, infinities, NaN."""
     after = {}
     for number, (name, (dtype, shape, raw)) in enumerate(model.items()):
         new = raw.copy()
@@ -98,7 +98,7 @@ class Program:
 
 @contextmanager
 def both_ways(path, dialect, models, encodings, write, read, *export):
-    """Their files of each version become a chain, and the trainer's chain becomes files that are read as theirs are."""
+    """Import their files of each version into a chain, export the trainer's chain, and read both with their reader."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         program = Program(path, folder)

@@ -35,7 +35,7 @@ def segment_key(lane, segment):
 
 
 def plain_sums(data, first=0):
-    """Word by word, as the rules are written; `first` is the position of the first word."""
+    """Word by word, as specified; `first` is the position of the first word."""
     sums = [0, 0]
     for i in range(0, len(data), 8):
         word, position = int.from_bytes(data[i:i + 8], "little"), first + i // 8

@@ -17,7 +17,7 @@ SHAPES = {
     "odd.idx": ("BF16", [5, 7]),
 }
 ANCHORS = (1, 4)
-# NaN with payloads, too: TRL's receivers write values where they belong.
+# NaN with payloads, too: TRL's receivers scatter raw values.
 SPECIAL = {"BF16": [0x8000, 0x7F80, 0x7FC1, 0xFF81]}
 
 
@@ -101,10 +101,10 @@ def main(path):
 
 
 def refusals(program, folder, models):
-    # Late joiners begin with an anchor; without one a base is needed.
+    # Late joiners start with an anchor; without one they need a base.
     write_delta(folder / "no-anchor", 1, models[0], models[1], "raw")
     program.run("import", "trl", folder / "no-anchor", folder / "no-chain", status=2)
-    # A delta with the number of another version: the chain would be wrong from there on.
+    # A delta with another version's number: the chain would be wrong from there on.
     (folder / "no-anchor/deltas/step_000001.safetensors").rename(folder / "no-anchor/deltas/step_000002.safetensors")
     write_anchor(folder / "no-anchor", 1, models[1], "raw")
     said = program.run("import", "trl", folder / "no-anchor", folder / "half-chain", status=6)

@@ -50,7 +50,7 @@ def write_model(path, size):
 
 
 def change_few(path, tensors, data):
-    """One weight in every tensor, a thousand in the largest."""
+    """Change one weight in every tensor, and a thousand in the largest."""
     with open(path, "r+b") as file:
         for name, tensor in tensors.items():
             begin, end = tensor["data_offsets"]
@@ -61,7 +61,7 @@ def change_few(path, tensors, data):
 
 
 def change_stretch(path, tensors, data, size):
-    """Noise over the beginning of the largest tensor and over small ones."""
+    """Overwrite the start of the largest tensor and small ones with noise."""
     with open(path, "r+b") as file:
         begin, end = tensors["embed"]["data_offsets"]
         file.seek(data + begin)
@@ -78,7 +78,7 @@ class Machine:
         self.environment = {**os.environ, "HOME": str(home), "LD_PRELOAD": str(Path(library).resolve())}
 
     def run(self, *args, fence):
-        """Behind a fence. Returns the exit status, what was printed, and the largest RssAnon seen."""
+        """Run within a memory limit. Returns the exit status, the output, and the largest RssAnon seen."""
         def inside():
             resource.setrlimit(resource.RLIMIT_STACK, (STACK, STACK))
             resource.setrlimit(resource.RLIMIT_DATA, (fence, fence))

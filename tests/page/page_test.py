@@ -47,7 +47,7 @@ def browser():
 
 @pytest.fixture
 def open_page(browser):
-    """Opens pages; a test fails where one of them logged an error or a breach of its policy."""
+    """Opens pages; the test fails if one of them logs an error or a violation of its policy."""
     complaints, contexts = [], []
 
     def open_one(url, allowed=None, width=1280, height=900, **options):
@@ -74,7 +74,7 @@ def open_page(browser):
 
 @pytest.fixture
 def new_chain(tmp_path):
-    """Makes chains whose processes end with the test."""
+    """Creates chains whose processes end with the test."""
     chains = []
 
     def make(steps, name="world", **options):
@@ -89,7 +89,7 @@ def new_chain(tmp_path):
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory):
-    """A chain of 12 versions with an anchor and a merged delta, three replicas, and its server: for tests that only look."""
+    """A chain of 12 versions with an anchor and a merged delta, three replicas, and its server: for read-only tests."""
     chain = Chain(os.environ["DELTAWIRE"], tmp_path_factory.mktemp("quiet"), 11)
     for version in range(12):
         chain.publish_step(version, *(["--anchor-every", 6] if version else []))
@@ -119,12 +119,12 @@ def keep(page, name):
 
 
 def until(page, expression):
-    """Playwright's own wait_for_function() needs eval(), which the page's policy forbids."""
+    """Wait for an expression: Playwright's wait_for_function() needs eval(), which the page's policy forbids."""
     wait_until(lambda: page.evaluate(expression), expression)
 
 
 def wait_for_versions(page):
-    """The canvas of the chain has its bars: hundreds of pixels in the colours of all three panels."""
+    """Wait until the chain's canvas has its bars: hundreds of pixels in the colours of all three panels."""
     until(page, f"""() => {{
       const canvas = document.querySelector("canvas");
       return canvas && canvas.width > 0 && Object.values(({COLOURS})(canvas)).filter(pixels => pixels > 300).length >= 4;
@@ -146,12 +146,12 @@ def test_fleet_follows_a_live_chain(new_chain, open_page):
         expect(cell(page, name, "Proof")).to_have_text("proven")
     keep(page, "fleet-all-well")
 
-    # A publish shows without a reload.
+    # A publish appears without a reload.
     chain.publish_step(2)
     for name in ("keeps-up", "lags", "dies"):
         expect(cell(page, name, "Holds")).to_have_text("2")
 
-    # One is stopped, one is killed, the third goes on.
+    # One replica is stopped, one is killed, the third continues.
     chain.signal("lags", signal.SIGSTOP)
     chain.kill("dies")
     published = time.time()
@@ -210,7 +210,7 @@ def test_names_engines_that_are_behind_and_why(new_chain, open_page):
     expect(page.locator("#health")).to_contain_text("Since")
     expect(cell(page, "engine-a", "State")).to_have_text("current")
     assert page.locator(".fleet tbody th").first.inner_text() == "engine-b"  # the worst comes first
-    # A reader of screens was told, once.
+    # Screen readers were notified once.
     expect(page.locator("#said")).to_contain_text("engine-b")
     keep(page, "fleet-failed")
 
@@ -224,7 +224,7 @@ def test_chain_shows_versions_marks_and_replicas(quiet, open_page):
     expect(table.locator("tbody tr")).to_have_count(12)
     expect(table.locator("tbody th").first).to_have_text("11")
 
-    # What the chart says of a version is what the program says.
+    # The chart shows the same numbers as the program.
     canvas = page.locator("canvas")
     canvas.focus()
     page.keyboard.press("Home")
@@ -262,7 +262,7 @@ def test_layers_lead_to_the_history_of_one_tensor(quiet, open_page):
     tensor = rows.locator("tbody th").last.inner_text()
     rows.get_by_role("button", name=tensor).click()
     expect(page.get_by_role("heading", name=f"History of {tensor}")).to_be_visible()
-    # The link can be shared: it shows the same.
+    # The link can be shared: it shows the same view.
     again = open_page(page.url)
     expect(again.get_by_role("heading", name=f"History of {tensor}")).to_be_visible()
     page.get_by_role("button", name="All layers").click()
@@ -535,13 +535,13 @@ def test_large_chain_is_usable(big, open_page):
     wait_for_versions(page)
     print(f"usable after {usable:.2f} s, the chain is drawn after {time.monotonic() - begun:.2f} s")
 
-    # All are shown, and never more points than the canvas has pixels.
+    # All versions are shown, with at most one point per pixel.
     until(page, "!document.querySelector('#main').textContent.includes('so far')")
     keep(page, "big")
     width = page.locator("canvas").evaluate("canvas => canvas.width")
     points = [int(number) for address in asked for number in re.findall(r"versions\?.*points=(\d+)", address)]
     assert 0 < max(points) <= width
-    # From 100,000 versions to 10, by the wheel and by keys.
+    # Zoom from 100,000 versions to 10, with the wheel and with keys.
     canvas = page.locator("canvas")
     canvas.hover(position={"x": 600, "y": 100})
     for _ in range(60):
@@ -555,7 +555,7 @@ def test_large_chain_is_usable(big, open_page):
     canvas.focus()
     page.keyboard.press("0")
     expect(page.get_by_label("From version")).to_have_value("0")
-    # Dragging chooses a part.
+    # Dragging selects a range.
     box = canvas.bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 60)
     page.mouse.down()

@@ -1,4 +1,4 @@
-"""Chains, replicas and servers for the tests of the page; a store of any size without training anything."""
+"""Chains, replicas and servers for tests of the page; stores of any size without training."""
 import hashlib
 import json
 import math
@@ -31,7 +31,7 @@ class Chain(World):
         self.processes[name] = self.start("follow", self.store, self.root / name, "--name", name, "--interval", 0.2, "-q")
 
     def serve(self, *options, address="127.0.0.1:0", stores=()):
-        """The page's address. A server that was started before ends."""
+        """Start a server; return the page's address. A previous server ends."""
         if "server" in self.processes:
             self.kill("server")
         server = self.start("serve", self.store, *stores, "--listen", address, *options)
@@ -52,11 +52,11 @@ class Chain(World):
             self.kill(name)
 
     def beat(self, name):
-        """Its heartbeat, as it lies in the store."""
+        """Its heartbeat in the store."""
         return json.loads((self.store / f"replicas/{name}.json").read_text())
 
     def silence(self, name, seconds):
-        """As if the store had not heard of it for so long."""
+        """Make it look silent for this many seconds."""
         then = time.time() - seconds
         os.utime(self.store / f"replicas/{name}.json", (then, then))
 
@@ -71,7 +71,7 @@ def canonical(record):
 
 
 def write_heartbeat(store, place, number, held, **more):
-    """A replica that exists as a heartbeat alone; `held` is (run, version, sha-256 of the manifest)."""
+    """A replica that consists of a heartbeat only; `held` is (run, version, sha-256 of the manifest)."""
     holds = dict(zip(("run", "version", "manifest"), held, strict=True))
     beat = {"format": "heartbeat/1", "name": place, "id": f"{number:016x}", "session": f"{number:016x}",
             "host": f"gpu-{number // 8}", "pid": 4000 + number, "held": holds, "serving": holds, "seen": int(time.time()),
@@ -81,7 +81,7 @@ def write_heartbeat(store, place, number, held, **more):
 
 
 def lengthen(store, versions, every=2.1):
-    """Adds manifests to a chain that has versions 0 and 1, as if it had so many: (run, version, sha-256) of each."""
+    """Add manifests to a chain with versions 0 and 1 up to `versions`: (run, version, sha-256) of each."""
     def read(version):
         data = (store / f"manifests/{version:010d}.json").read_bytes()
         return json.loads(data), hashlib.sha256(data).hexdigest()
@@ -110,7 +110,7 @@ def lengthen(store, versions, every=2.1):
 
 
 def add_hops(store, versions, every):
-    """Names of anchors and merged deltas; nothing reads what is in them but a replica."""
+    """Add names of anchors and merged deltas; only replicas read their contents."""
     (store / "hops").mkdir(exist_ok=True)
     for version in range(every, versions, every):
         merged = f"{version:010d}-{version - every:010d}-{version * 90:014x}-{0:014x}-{version:014x}.json"

@@ -1,4 +1,4 @@
-"""Stands in for vLLM's grammar packages, which `scripts/gpu pack` leaves out: importing them works, using them does nothing."""
+"""Replaces vLLM's grammar packages, which `scripts/gpu pack` omits: they can be imported and do nothing."""
 
 import importlib.abc
 import importlib.machinery

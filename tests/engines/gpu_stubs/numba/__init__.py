@@ -1,4 +1,4 @@
-"""Stands in for numba, which `scripts/gpu pack` leaves out: functions stay plain Python."""
+"""Replaces numba, which `scripts/gpu pack` omits: functions stay plain Python."""
 
 
 def jit(*arguments, **options):

@@ -1,4 +1,4 @@
-"""vLLM on a CPU packs linear weights for oneDNN and frees the originals. Here they stay, fused as a GPU worker has them."""
+"""vLLM on a CPU packs linear weights for oneDNN and frees the originals. This keeps them, fused as on a GPU."""
 
 
 def register() -> None:
