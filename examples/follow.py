@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A replica in a process of its own: keeps a folder at the newest version of a run. numpy is all it needs.
+"""A replica in its own process: keeps a folder at the newest version of a run. It needs only numpy.
 
 follow.py STORE FOLDER [--until VERSION]
 """
@@ -10,7 +10,7 @@ import deltawire as dw
 
 
 def main() -> None:
-    """Pull what is new, and say so, until the last version is there."""
+    """Pull new versions and print them, up to the last one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("store")
     parser.add_argument("folder")
@@ -18,7 +18,7 @@ def main() -> None:
     args = parser.parse_args()
     with dw.Replica(args.store, args.folder) as replica:
         for pulled in replica.follow(until=args.until):
-            # Here an engine would be told: engine.reload(pulled.path, version=pulled.version)
+            # Here an engine would be notified: engine.reload(pulled.path, version=pulled.version)
             print(f"{replica.local.name}: {pulled!r}", flush=True)
 
 

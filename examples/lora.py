@@ -19,7 +19,7 @@ import deltawire as dw
 
 
 class LoraLinear(nn.Module):
-    """A frozen matrix, and a low-rank one that learns."""
+    """A frozen matrix, and a trained low-rank one."""
 
     def __init__(self, width: int, rank: int = 8, scale: float = 2.0) -> None:
         super().__init__()
@@ -33,12 +33,12 @@ class LoraLinear(nn.Module):
         return inputs @ self.weight.T + self.scale * (inputs @ self.lora_A.T) @ self.lora_B.T
 
     def merged(self) -> torch.Tensor:
-        """What an engine without adapters serves."""
+        """The weight for an engine without adapters."""
         return self.weight + self.scale * self.lora_B @ self.lora_A
 
 
 def adapters(model: nn.Sequential) -> dict[str, torch.Tensor]:
-    """What learns, under PEFT's names."""
+    """The trained tensors, under PEFT's names."""
     return {
         f"base_model.model.model.layers.{index}.mlp.up_proj.{half}.weight": getattr(layer, half)
         for index, layer in enumerate(model)
@@ -53,7 +53,7 @@ def merged(model: nn.Sequential) -> dict[str, torch.Tensor]:
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """For comparisons that know both zeros and every NaN."""
+    """The bytes, for comparisons that distinguish both zeros and every NaN."""
     return tensor.detach().contiguous().view(torch.uint8)
 
 

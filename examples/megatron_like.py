@@ -25,7 +25,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a model."""
+    """The sizes of a model."""
 
     layers: int = 4
     hidden: int = 256
@@ -38,7 +38,7 @@ class Shape:
 
 
 def megatron_weights(model: Shape, ranks: int, seed: int) -> Arrays:
-    """What a rank of the trainer holds, under the trainer's names."""
+    """The tensors of one trainer rank, under the trainer's names."""
     random = np.random.default_rng(seed)
     qkv_rows = model.groups * (model.heads_per_group + 2) * model.head_dim
     query_rows = model.groups * model.heads_per_group * model.head_dim
@@ -61,7 +61,7 @@ def megatron_weights(model: Shape, ranks: int, seed: int) -> Arrays:
 
 
 def hf_tensors(weights: Arrays, model: Shape, rank: int, ranks: int) -> Iterator[tuple[str, dw.Tensor]]:
-    """This rank's boxes, in the checkpoint's coordinates. What all ranks have alike comes from the first one."""
+    """This rank's boxes, in the checkpoint's coordinates. Replicated tensors come from the first rank."""
 
     def rows(array: np.ndarray, whole: int = 0, first: int = -1) -> dw.Tensor:
         whole, first = whole or ranks * len(array), rank * len(array) if first < 0 else first
@@ -103,14 +103,14 @@ def split_qkv(fused: np.ndarray, model: Shape) -> tuple[np.ndarray, np.ndarray, 
 
 
 def step(weights: Arrays, random: np.random.Generator) -> None:
-    """What an optimizer does at a low learning rate: a few weights change."""
+    """Change a few weights, like an optimizer at a low learning rate."""
     for array in weights.values():
         flat = array.reshape(-1)
         flat[random.choice(flat.size, flat.size // 100, replace=False)] *= np.float32(1.001)
 
 
 def assemble(model: Shape, shards: list[Arrays]) -> Arrays:
-    """The checkpoint, put together in the slow way: what replicas must hold."""
+    """The checkpoint assembled in the slow way: the expected contents of replicas."""
     whole: Arrays = {}
     for rank, weights in enumerate(shards):
         for name, box in hf_tensors(weights, model, rank, len(shards)):
@@ -125,7 +125,7 @@ def assemble(model: Shape, shards: list[Arrays]) -> Arrays:
 
 @dataclass(frozen=True)
 class Threads:
-    """Ranks are threads here. Processes have a process group of torch, or one of their own with these three members."""
+    """Ranks are threads here. Processes use a torch process group, or their own object with these three members."""
 
     rank: int
     size: int
@@ -133,7 +133,7 @@ class Threads:
     barrier: Barrier
 
     def all_gather(self, data: bytes) -> list[bytes]:
-        """What every rank gives, by rank."""
+        """The data of every rank, by rank."""
         self.given[self.rank] = data
         self.barrier.wait()
         every = list(self.given)
@@ -142,7 +142,7 @@ class Threads:
 
 
 def main() -> None:
-    """Each rank has a publisher of its own."""
+    """Publish from all ranks, each with its own publisher."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=2, choices=(1, 2, 4))
     parser.add_argument("--short", action="store_true", help="a smaller model")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Replicas in Ray actors: a trainer publishes into a store, each actor patches weights of its own and says what it holds.
+"""Replicas in Ray actors: a trainer publishes into a store; each actor patches its own weights and reports its version.
 
 ray_actor.py [--short]: a local Ray of two actors. On a cluster the store is a bucket or a folder that all nodes see.
 """
@@ -17,14 +17,14 @@ Weights = dict[str, np.ndarray]
 
 
 def model() -> Weights:
-    """Random weights of the model's shapes; what is in them is replaced by the first pull."""
+    """Random weights of the model's shapes, which the first pull replaces."""
     random = np.random.default_rng()
     return {f"layers.{i}.weight": random.standard_normal((512, 512), dtype=np.float32) for i in range(4)}
 
 
 @ray.remote
 class Engine:
-    """Serves a model; between two requests it takes the newest version."""
+    """Serves a model; updates to the newest version between two requests."""
 
     def __init__(self, store: str) -> None:
         self.weights = model()
@@ -35,7 +35,7 @@ class Engine:
         return self.replica.pull(version=version).version
 
     def state(self) -> Weights:
-        """What it serves."""
+        """The served weights."""
         return self.weights
 
 

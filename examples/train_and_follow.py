@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A transformer learns, publishes after every step, and two replicas follow; one of them is killed on the way.
+"""A transformer is trained and published after every step, and two replicas follow; one of them is killed meanwhile.
 
 Masters are in float32, and published as bfloat16, which is what engines serve. The replicas are processes of their own that
 know the store and nothing else (follow.py). One is killed with SIGKILL in the middle and started again some steps later. In
@@ -45,7 +45,7 @@ class Transformer(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Logits for every place."""
+        """Logits for every position."""
         length = tokens.shape[1]
         mask = nn.Transformer.generate_square_subsequent_mask(length)
         hidden = self.embed(tokens) + self.place(torch.arange(length))
@@ -53,7 +53,7 @@ class Transformer(nn.Module):
 
 
 def batches(context: int, size: int) -> Iterator[torch.Tensor]:
-    """Pieces of a real text: two modules of Python's library."""
+    """Pieces of real text: two modules of Python's library."""
     text = inspect.getsource(some_english) + inspect.getsource(more_english)
     data = torch.tensor(list(text.encode()))
     while True:
@@ -72,7 +72,7 @@ def train_step(model: Transformer, optimizer: torch.optim.Optimizer, batch: torc
 
 
 def start_replica(store: str, folder: Path, until: int) -> "subprocess.Popen[bytes]":
-    """A replica in a process of its own."""
+    """Start a replica in its own process."""
     follow = Path(__file__).with_name("follow.py")
     return subprocess.Popen([sys.executable, follow, store, folder, "--until", str(until)])
 
@@ -105,7 +105,7 @@ def train(store: str, folders: list[Path], steps: int, short: bool) -> tuple[Tra
 
 
 def wait_for(folder: Path, version: int) -> None:
-    """Until a replica holds a version."""
+    """Wait until a replica holds a version."""
     while True:
         with contextlib.suppress(dw.NotFound):
             if dw.read_replica_state(folder).version >= version:
@@ -122,7 +122,7 @@ def assert_equal(model: Transformer, folder: Path) -> None:
 
 
 def print_bytes(versions: list[dw.reports.PublishReport]) -> None:
-    """What the steps took, and what they would have taken."""
+    """The bytes of the steps, and of alternatives."""
     steps = versions[1:]
     ours = sum(version.bytes for version in steps)
     changed = sum(version.num_changed for version in steps)

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 
 def make_model(folder: Path, dtype: str) -> None:
-    """Random weights that are bfloat16, whatever `dtype` they are kept in.
+    """Random weights that are exact in bfloat16, stored as `dtype`.
 
     They are drawn large, with a large last norm and a small head, so that the example is short: it learns at a learning rate at
     which most steps of most weights are rounded away.

@@ -1,4 +1,4 @@
-"""What the steps of a training took, as a picture."""
+"""Plots what the steps of a training took."""
 
 import json
 from pathlib import Path

@@ -27,18 +27,18 @@ PROBE = list(range(40, 104))  # any tokens will do to compare logprobs
 
 
 def letters(completions, **_others):
-    """The reward: which share of a completion is letters. A tokenizer of bytes makes that 20 % by chance."""
+    """The reward: the share of letters in a completion. With a byte tokenizer, chance gives 20 %."""
     texts = [completion[0]["content"] for completion in completions]
     return [sum(character in ascii_letters for character in text) / LENGTH for text in texts]
 
 
 def rounded(pairs):
-    """Weights are served as bfloat16, also where the processor has no instructions for it and computes in float32."""
+    """Weights are served as bfloat16, even if the processor lacks bfloat16 instructions and computes in float32."""
     return ((name, tensor.bfloat16().to(tensor.dtype)) for name, tensor in pairs)
 
 
 class Watched(WeightTransfer):
-    """Compares trainer and server after each sync, and writes down what it took."""
+    """Compares trainer and server after each sync, and records its cost."""
 
     def __init__(self, store, *, server, model, dtype, records, **options):
         super().__init__(store, base_url=server, dtype=dtype, tensors=rounded, **options)
@@ -47,7 +47,7 @@ class Watched(WeightTransfer):
         self._before = self._record = None
 
     def send_weights(self, iterator):
-        """As it is, with the time that it takes; then the check."""
+        """Send and measure the time; then compare."""
         pairs, before = list(iterator), self.served
         began = time.perf_counter()
         super().send_weights(iter(pairs))
@@ -77,14 +77,14 @@ class Watched(WeightTransfer):
             self.rewarded(None)
 
     def rewarded(self, reward):
-        """The step that was published last, with what TRL says of it."""
+        """Record the last published step with its reward from TRL."""
         record = self._record | {"reward": reward}
         self._records.write(json.dumps(record) + "\n")
         self._records.flush()
         print(line(record), flush=True)
 
     def _logprobs_here(self, pairs):
-        """Of the weights that were published, computed in float32."""
+        """Log-probabilities of the published weights, computed in float32."""
         self._model.load_state_dict(dict(rounded(pairs)))
         with torch.no_grad():
             logits = self._model(torch.tensor([PROBE])).logits[0, :-1]
@@ -98,7 +98,7 @@ class Watched(WeightTransfer):
 
 
 def line(record):
-    """One sync."""
+    """One line of output for a sync."""
     if record["density"] is None:
         return f"version {record['version']:>3}  nothing has changed yet; logprobs differ by {record['logprob_difference']:.1e}"
     sizes = f"{record['bytes'] / 1e3:7.1f} kB of {record['full_bytes'] / 1e3:.1f}"
@@ -110,12 +110,12 @@ def line(record):
 
 
 def name_of_the_model(server):
-    """As the server calls it."""
+    """The server's name for the model."""
     return json.load(urlopen(f"{server}/v1/models"))["data"][0]["id"]
 
 
 class Reward(TrainerCallback):
-    """Tells the transfer what the step that it has published was rewarded with: TRL knows it after the sync."""
+    """Passes the reward of the published step to the transfer: TRL knows it after the sync."""
 
     def __init__(self, transfer):
         self._transfer = transfer
@@ -127,7 +127,7 @@ class Reward(TrainerCallback):
 
 
 def main() -> None:
-    """Train, and say how it went."""
+    """Train, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True)
     parser.add_argument("--server", required=True)
@@ -141,7 +141,7 @@ def main() -> None:
     stand_in()
     torch.set_num_threads(1)  # the server has the other core
     tokenizer = AutoTokenizer.from_pretrained(args.model)
-    # TRL knows the templates that come with it, and takes no others.
+    # TRL accepts only the templates that it ships with.
     tokenizer.chat_template = (Path(trl.__file__).parent / "chat_templates/qwen2_5.jinja").read_text()
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     prompts = [[{"role": "system", "content": "."}, {"role": "user", "content": prompt}] for prompt in PROMPTS]

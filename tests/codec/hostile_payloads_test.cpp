@@ -105,7 +105,7 @@ TEST(DamagedPayloads, EveryTruncationIsDetected) {
   }
 }
 
-TEST(DamagedPayloads, AnExtraByteIsDetected) {
+TEST(DamagedPayloads, DetectsAnExtraByte) {
   for (const Codec* codec : all_codecs()) {
     const ArrayPair pair = make_arrays(2, 300, 0.1, 11);
     auto encoded =

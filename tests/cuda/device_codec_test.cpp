@@ -225,7 +225,7 @@ TEST_P(DeviceCodec, DamagedPayloadWritesNothing) {
   EXPECT_GT(refused, rounds / 20) << "damage was hardly ever seen";
 }
 
-TEST_P(DeviceCodec, WithoutAllOrNothingTheErrorReportsAPartialApply) {
+TEST_P(DeviceCodec, ReportsAPartialApplyWithoutAllOrNothing) {
   DeviceBatch batch;
   for (uint64_t i = 0; i < 2; ++i) batch.add(make_pair(i, 2, 540'000, 0.003));
   std::vector<DeviceEncoded> encoded = good(encode(GetParam(), batch.pairs, {}, nullptr));

@@ -103,7 +103,7 @@ class WantedTest : public ::testing::Test {
   uint64_t seed_ = 3;
 };
 
-TEST_F(WantedTest, AQuarterOfTheModelTakesAQuarterOfTheBytes) {
+TEST_F(WantedTest, QuarterOfTheModelTakesAQuarterOfTheBytes) {
   Holder one(tensors_, 1, 4);
   Spool spool = open();
   must(spool.want(layouts({&one})));

@@ -158,7 +158,7 @@ TEST_F(MirrorTest, SinceSkipsDamagedVersions) {
   EXPECT_TRUE(pulls(other, 6));
 }
 
-TEST_F(MirrorTest, AMirrorOfAMirrorIsIdentical) {
+TEST_F(MirrorTest, MirrorOfAMirrorIsIdentical) {
   publish(4);
   source.add_anchor(2);
   const auto leaf = std::make_shared<MemoryStore>();

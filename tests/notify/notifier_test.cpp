@@ -88,7 +88,7 @@ TEST(Notifier, MakesTheCheckpointPathAbsolute) {
   EXPECT_EQ(server.requests()[2].body["model_path"], (fs::current_path() / "local/x").string());
 }
 
-TEST(Notifier, AFailedPauseStopsThePatch) {
+TEST(Notifier, FailedPauseStopsThePatch) {
   HttpScript good(sglang_script()), bad(vllm_script());
   bad.load(
       {{"POST /pause", steps(step(400, {{"error", "no"}}))}, {"POST /resume", steps(step(200))}});
@@ -126,7 +126,7 @@ TEST(Notifier, SkipsOnlyTheFailedEngineWhenOpenFilesStay) {
   }
 }
 
-TEST(Notifier, AFailedPatchResumesWithTheOldVersion) {
+TEST(Notifier, FailedPatchResumesWithTheOldVersion) {
   HttpScript server(vllm_script());
   const NotifyOutcome outcome =
       outcome_of("vllm", server, Patch(&server, base_mismatch("layer 3")));
@@ -150,7 +150,7 @@ TEST(Notifier, EngineThatRefusesAgainServesItsOldVersion) {
   }
 }
 
-TEST(Notifier, ARefusedReloadResumesWithTheOldVersion) {
+TEST(Notifier, RefusedReloadResumesWithTheOldVersion) {
   HttpScript server(script_of("vllm", {{"POST /collective_rpc", steps(step(400))}}));
   const NotifyOutcome outcome = outcome_of("vllm", server, Patch(nullptr));
   EXPECT_TRUE(outcome.patched);
@@ -161,7 +161,7 @@ TEST(Notifier, ARefusedReloadResumesWithTheOldVersion) {
   EXPECT_EQ(outcome.serving(), kOld);
 }
 
-TEST(Notifier, AHangingReloadIsResumedWithVersionUnknown) {
+TEST(Notifier, HangingReloadIsResumedWithVersionUnknown) {
   HttpScript server(script_of("vllm", {{"POST /collective_rpc", steps(does("hang"))}}));
   const NotifyOutcome outcome = outcome_of("vllm", server, Patch(nullptr), quick(1, 1.5));
   EXPECT_FAILS(outcome.status(), kUnavailable, "no answer");
@@ -203,7 +203,7 @@ TEST(Notifier, RetriesAfterResetAndStatus500) {
   EXPECT_EQ(outcome.serving(), kNew);
 }
 
-TEST(Notifier, AFailedResumeIsReportedWithTheNewVersion) {
+TEST(Notifier, FailedResumeIsReportedWithTheNewVersion) {
   HttpScript server(script_of("sglang", {{"POST /continue_generation", steps(step(500))}}));
   const NotifyOutcome outcome = outcome_of("sglang", server, Patch(nullptr), quick(1));
   EXPECT_FAILS(outcome.status(), kUnavailable, "/continue_generation");

@@ -383,7 +383,7 @@ TEST(FetchedPieces, LimitsPiecesOfReadersThatStop) {
   EXPECT_EQ(pieces.num_pieces(), 0);
 }
 
-TEST(FetchedPieces, AFailureKeepsNothing) {
+TEST(FetchedPieces, FailureKeepsNothing) {
   FetchedPieces pieces;
   uint8_t out[10];
   const auto fails = [](uint64_t, MutableBytes) { return io_error("the device is gone"); };

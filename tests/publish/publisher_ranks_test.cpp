@@ -205,7 +205,7 @@ TEST_F(RanksTest, OmitSumsForBoxesThatSplitManyWords) {
   EXPECT_FAILS(prove(2, 3), kUnsupported, "without the sums of the boxes");
 }
 
-TEST_F(RanksTest, ARankMayHoldNothing) {
+TEST_F(RanksTest, AllowARankThatHoldsNothing) {
   for (uint64_t version = 0; version < 3; ++version) {
     in_threads(kWorld, [&](unsigned rank) {
       PublishOptions own = options;
@@ -268,7 +268,7 @@ TEST_F(RanksTest, DenseChangesArePublishedAsAFullVersion) {
   EXPECT_TRUE((*results[3])->reason.starts_with("dense: "));
 }
 
-TEST_F(RanksTest, AnEndedRankFailsAllWithoutAVersion) {
+TEST_F(RanksTest, EndedRankFailsAllWithoutAVersion) {
   expect_version(0, publish(), true);
   const Model seed = model;
   for (const unsigned ended : {2U, 0U}) {
@@ -286,7 +286,7 @@ TEST_F(RanksTest, AnEndedRankFailsAllWithoutAVersion) {
   expect_version(1, publish());
 }
 
-TEST_F(RanksTest, AFailedRankIsNamedByAll) {
+TEST_F(RanksTest, FailedRankIsNamedByAll) {
   publish();
   model.step();
   auto* hooked = static_cast<HookedStore*>(store.get());

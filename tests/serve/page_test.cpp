@@ -374,7 +374,7 @@ TEST(Page, RejectsInvalidRequests) {
   EXPECT_EQ(get(*server, "/0/versions?from=7&to=3&points=1")["columns"]["version"].size(), 1U);
 }
 
-TEST(Page, AStoreWithoutAChainIsAWarning) {
+TEST(Page, StoreWithoutAChainIsAWarning) {
   const auto store = std::make_shared<MemoryStore>("empty");
   const auto server = serve_page(store);
   const Answer health = get_until(*server, "/0/health", [](const Answer& one) {

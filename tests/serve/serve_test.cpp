@@ -295,7 +295,7 @@ TEST_F(ServeTest, NotifiesFollowersOfACommit) {
       watches.emplace_back(*readers.back());
     }
     for (int i = 1; i < 4; ++i) {
-      for (FollowWatch& watch : watches) {  // a watch starts with a check, and may check a file twice
+      for (FollowWatch& watch : watches) {  // starts with a check, or two of a file
         while (watch.wait(0.2, never)) {
         }
       }

@@ -134,7 +134,7 @@ TEST(FaultyStore, LostWritesDisappearAtTheCrash) {
   EXPECT_EQ(rig.stored("lost"), "again");
 }
 
-TEST(FaultyStore, AWriteAfterALostOnePersists) {
+TEST(FaultyStore, WriteAfterALostOnePersists) {
   FaultyRig rig("lost:n=1");
   EXPECT_TRUE(rig.put("a", "lost").ok());
   EXPECT_TRUE(rig.put("a", "kept").ok());

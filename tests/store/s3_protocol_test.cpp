@@ -390,7 +390,7 @@ TEST(S3Pieces, MovesEachPieceOnce) {
   EXPECT_EQ(std::set<uint64_t>(moved.begin(), moved.end()).size(), 143u);
 }
 
-TEST(S3Pieces, TheFirstFailureStopsTheOthers) {
+TEST(S3Pieces, FirstFailureStopsTheOthers) {
   std::atomic<int> given_up{0};
   const Status status =
       move_pieces({100, 1}, 4, PieceRetries::at_most(0),

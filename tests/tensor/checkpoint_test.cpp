@@ -269,7 +269,7 @@ TEST(ShardedIndex, IgnoresWrongTotalSizes) {
   }
 }
 
-TEST(ShardedIndex, RejectsEverythingElse) {
+TEST(ShardedIndex, RejectsFilesThatAreNotIndexes) {
   EXPECT_TRUE(corrupt("", defect::kNotObject));
   EXPECT_TRUE(corrupt("[]", defect::kNotObject));
   EXPECT_TRUE(corrupt("{", defect::kNotJson));

@@ -132,7 +132,7 @@ TEST(PartStreamTest, AddBlocksAtTheMemoryLimit) {
   EXPECT_EQ(stream.parts().size(), 5);
 }
 
-TEST(PartStreamTest, AFailedPutFailsTheStream) {
+TEST(PartStreamTest, FailedPutFailsTheStream) {
   Gate gate;
   gate.fail_at = 1;
   gate.latch.count_down();

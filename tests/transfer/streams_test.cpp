@@ -83,7 +83,7 @@ TEST_F(FetchSinkTest, HashesDuplicatePiecesFromTheFile) {
   EXPECT_EQ(sink->finish().value(), digest);
 }
 
-TEST_F(FetchSinkTest, AFullDiskStopsIt) {
+TEST_F(FetchSinkTest, FullDiskStopsIt) {
   RecordingFollower follower(io_error("no space"), 1'000'000);
   const auto sink = make(&follower);
   Status status;
@@ -218,7 +218,7 @@ TEST(UploadQueue, RunsEveryJob) {
   EXPECT_EQ(queue.phase("upload")->name, "upload");
 }
 
-TEST(UploadQueue, TheFirstFailureStopsIt) {
+TEST(UploadQueue, FirstFailureStopsIt) {
   UploadQueue queue("uploading", 1, 1, PublishClock(), {});
   bool ran = false;
   (void)queue.push(1, [] { return io_error("the first"); });

@@ -146,7 +146,7 @@ def test_shapes_do_not_depend_on_torch_defaults() -> None:
         assert forms == forms_and_coded(SCHEMES[name], torch.bfloat16, (256, 1280))[0], name
 
 
-def test_the_first_publish_does_not_wait_for_torch(store: str) -> None:
+def test_first_publish_does_not_wait_for_torch(store: str) -> None:
     """torch's meta computations load sympy, which takes many seconds."""
     script = (
         "import sys, torch, deltawire as dw\n"
