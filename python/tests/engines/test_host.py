@@ -123,20 +123,21 @@ def keeper(trainer: Trainer) -> Iterator[Keeper]:
 
 @pytest.mark.usefixtures("keeper")
 def test_checkpoint_follows_behind(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "_RECORD_SECONDS", 3600)
     first = local_identity(trainer.local)
     version = trainer.step()
     wait_until(lambda: newest_here(trainer.local) == version)
-    assert local_identity(trainer.local) == first, "five seconds are not over"
+    assert local_identity(trainer.local) == first, "the time is not over"
     with closing(WorkerFile(trainer.local, "reader", served=first, reads_local=True)):
         wait_until(lambda: local_identity(trainer.local) == version)
     last = version
     for _ in range(8):
         version = trainer.step()
-    wait_until(lambda: local_identity(trainer.local) == version, 4)
+    wait_until(lambda: local_identity(trainer.local) == version)
     assert last != version
     monkeypatch.setattr(host_module, "_RECORD_SECONDS", 0.5)
     version = trainer.step()
-    wait_until(lambda: local_identity(trainer.local) == version, 4)
+    wait_until(lambda: local_identity(trainer.local) == version)
 
 
 def test_fetches_versions_without_a_writable_checkpoint(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +159,7 @@ def test_fetches_versions_without_a_writable_checkpoint(trainer: Trainer, monkey
 
 
 def test_notices_arrive_while_another_thread_is_busy(trainer: Trainer) -> None:
-    """A notice delayed by a busy interpreter is at most one interval late; the interval here is longer than the test."""
+    """A notice lost by a busy interpreter would be replaced only after an interval, which is longer than the test."""
     ended = threading.Event()
 
     def burn() -> None:
@@ -168,11 +169,11 @@ def test_notices_arrive_while_another_thread_is_busy(trainer: Trainer) -> None:
     busy = threading.Thread(target=burn)
     busy.start()
     try:
-        with closing(Keeper(Settings(store=trainer.store, local=trainer.local, interval=60.0))):
+        with closing(Keeper(Settings(store=trainer.store, local=trainer.local, interval=3600.0))):
             wait_until(lambda: spooled_identity(trainer.local) is not None)
             for _ in range(20):
                 version = trainer.step()
-                wait_until(lambda version=version: spooled_identity(trainer.local) == version, 10)
+                wait_until(lambda version=version: spooled_identity(trainer.local) == version)
     finally:
         ended.set()
         busy.join()
