@@ -10,27 +10,21 @@ target_compile_options(deltawire_options INTERFACE
 # A header, not a flag: only what includes it is compiled again when tests are switched on or off.
 configure_file(${CMAKE_CURRENT_LIST_DIR}/faults.h.in ${PROJECT_BINARY_DIR}/generated/deltawire_faults.h)
 target_include_directories(deltawire_options INTERFACE ${PROJECT_BINARY_DIR}/generated)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  target_compile_options(deltawire_options INTERFACE $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wno-restrict>) # "x" + std::string: GCC PR 105651
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU") # its flow analysis errs on strings, most of all at -O1 (GCC PR 105651)
+  target_compile_options(deltawire_options INTERFACE
+    $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
+    -Wno-maybe-uninitialized>)
 endif()
 if(DELTAWIRE_SANITIZE)
   target_compile_options(deltawire_options INTERFACE -fsanitize=${DELTAWIRE_SANITIZE}
                          -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(deltawire_options INTERFACE -fsanitize=${DELTAWIRE_SANITIZE})
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU") # their flow analysis errs on instrumented code
-    target_compile_options(deltawire_options INTERFACE -Wno-maybe-uninitialized
-                           -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
-  endif()
 endif()
 if(DELTAWIRE_FUZZ)
   target_compile_options(deltawire_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# deltawire_glue(TARGET SCOPE): verbs, bindings and tests. They are compiled in two thirds of the time, and run as fast.
+# deltawire_glue(TARGET SCOPE): code without loops over weights.
 function(deltawire_glue target scope)
   target_compile_options(${target} ${scope} $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU") # its flow analysis errs on strings at -O1
-    target_compile_options(${target} ${scope} $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds -Wno-stringop-overflow
-                           -Wno-stringop-overread -Wno-maybe-uninitialized>)
-  endif()
 endfunction()
