@@ -4,7 +4,6 @@
 
 #include "base/thread_pool.h"
 #include "base/waves.h"
-#include "codec/codec.h"
 #include "delta/apply_plan.h"
 #include "delta/delta_reader.h"
 #include "delta/delta_writer.h"
@@ -12,7 +11,6 @@
 #include "delta/tracker.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
-#include "format/layout.h"
 #include "tensor/sharded_index.h"
 
 namespace deltawire {
@@ -25,26 +23,7 @@ Status build_tensor(OutTensor* tensor, MutableBytes out, ThreadPool* pool) {
     std::copy(tensor->from->view.bytes.begin(), tensor->from->view.bytes.end(), out.begin());
   }
   for (const Delta::Entry* item : tensor->entries) {
-    const DeltaEntry& entry = item->entry;
-    const Codec& codec = *find_codec(entry.codec);
-    const Layout layout = entry.layout();
-    std::vector<uint8_t> boxed;
-    MutableBytes contents = out;
-    if (!entry.box.whole()) {
-      boxed.resize(entry.box_bytes());
-      copy_box_out(entry.box, entry.dtype, entry.shape, out, boxed);
-      contents = boxed;
-    }
-    Hasher hasher(DigestKind::kSum128);
-    DW_RETURN_IF_ERROR(
-        codec.apply_hashed(layout, item->payload, contents, &hasher, pool).at(item->place));
-    const Digest got = hasher.finish();
-    if (got != entry.new_digest) {
-      return corruption(item->place + ": " + std::string(digest_name(got.kind)) +
-                        " after the patch: expected " + entry.new_digest.hex() + ", got " +
-                        got.hex());
-    }
-    if (!entry.box.whole()) copy_box_in(entry.box, entry.dtype, entry.shape, boxed, out);
+    DW_RETURN_IF_ERROR(apply_checked(*item, out, pool));
   }
   if (tensor->entries.empty()) return {};
   const DeltaEntry& first = tensor->entries[0]->entry;
@@ -58,12 +37,10 @@ Status build_file(OutFile* file, MutableBytes bytes, ThreadPool* pool, const Pro
   std::vector<uint64_t> sizes;
   for (const OutTensor& tensor : file->tensors) sizes.push_back(tensor.size);
   return Waves(std::move(sizes), Waves::Inside::kShared, pool, progress)
-      .run(
-          [&](size_t i, ThreadPool* inner) {
-            OutTensor& tensor = file->tensors[i];
-            return build_tensor(&tensor, bytes.subspan(tensor.offset, tensor.size), inner);
-          },
-          [](size_t) { return Status(); });
+      .run([&](size_t i, ThreadPool* inner) {
+        OutTensor& tensor = file->tensors[i];
+        return build_tensor(&tensor, bytes.subspan(tensor.offset, tensor.size), inner);
+      });
 }
 
 Digest state_of(const ApplyPlan& plan) {

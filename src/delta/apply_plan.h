@@ -12,10 +12,36 @@
 #include "deltawire/delta.h"
 #include "deltawire/digest.h"
 #include "deltawire/status.h"
+#include "format/schema.h"
 #include "format/state_digest.h"
 #include "tensor/safetensors.h"
 
 namespace deltawire {
+
+// Which file of a checkpoint holds which tensor when tensors come, go or change their form.
+struct PlannedTensor {
+  size_t index = 0;               // in the schema
+  uint64_t offset = 0, size = 0;  // in the file
+};
+
+struct PlannedFile {
+  const CheckpointFile* from = nullptr;  // the source's file of the same name
+  bool relaid = false;                   // false: header and offsets are those of that file
+  std::string header;
+  uint64_t size = 0;
+  std::vector<PlannedTensor> tensors;  // in the order of the data
+};
+
+struct PlannedLayout {
+  std::vector<PlannedFile> files;
+  std::vector<std::string> gone;  // files of the source that have no tensor left
+  bool relaid = false;            // of any file
+};
+
+// Tensors stay in the file they are in; new ones go to the end of the last file. Metadata is kept.
+// With `keep_empty` files without tensors stay too. Points into `source`.
+Result<PlannedLayout> plan_layout(const Checkpoint& source, const Schema& schema,
+                                  bool keep_empty = false);
 
 // One tensor of the result: where its bytes come from and go to.
 struct OutTensor {
@@ -59,6 +85,14 @@ inline Result<std::vector<TensorState>> check_base(const Checkpoint& base, const
                                                    ThreadPool* pool, const Progress& progress) {
   return check_base(base.path().string(), base.tensors(), delta, pool, progress);
 }
+
+// Applies an entry to the bytes of its tensor. `hasher`, if not null, gets the new contents of the
+// entry's box.
+Status apply_entry(const DeltaEntry& entry, Bytes payload, MutableBytes tensor, Hasher* hasher,
+                   ThreadPool* pool);
+// The same; Corruption unless the box then has the entry's new digest.
+Status apply_checked(const Delta::Entry& item, MutableBytes tensor, ThreadPool* pool);
+Status check_new_digest(const Delta::Entry& item, const Digest& got);
 
 // What an array's digest will be once changes are written into it, without writing them.
 

@@ -42,8 +42,6 @@ void add_unpaired(std::span<const TensorView> old_state, std::span<const TensorV
   }
 }
 
-}  // namespace
-
 void count_entry(const DeltaEntry& entry, bool comparable, bool changed, DiffReport* report) {
   ++report->num_tensors;
   if (comparable) {
@@ -56,6 +54,8 @@ void count_entry(const DeltaEntry& entry, bool comparable, bool changed, DiffRep
   }
   report->weights_bytes += entry.box_bytes();
 }
+
+}  // namespace
 
 Result<DeltaSummary> diff_states(
     std::span<const TensorView> old_state, std::span<const TensorView> new_state,

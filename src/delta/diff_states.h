@@ -23,7 +23,4 @@ Result<DeltaSummary> diff_states(
     const DiffOptions& options, const Progress& progress, ThreadPool* pool,
     const std::function<Status(DeltaEntry entry, std::vector<uint8_t> payload)>& add);
 
-// One outcome more in a report.
-void count_entry(const DeltaEntry& entry, bool comparable, bool changed, DiffReport* report);
-
 }  // namespace deltawire

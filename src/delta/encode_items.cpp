@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "base/guard.h"
+#include "base/mapping.h"
+#include "base/spare_vectors.h"
 #include "base/waves.h"
 #include "codec/choose.h"
-#include "delta/item_copies.h"
 #include "digest/parallel.h"
 #include "format/layout.h"
 #include "format/tensor_digest.h"
@@ -13,6 +15,38 @@
 
 namespace deltawire {
 namespace {
+
+constexpr uint64_t kCopiedPieceBytes = uint64_t{4} << 20;
+
+Status copy(Bytes from, const Body* contents, uint64_t begin, MutableBytes to, ThreadPool* pool) {
+  const size_t pieces = size_t((to.size() + kCopiedPieceBytes - 1) / kCopiedPieceBytes);
+  return parallel_try("copying tensors", pool, pieces, [&](size_t i, unsigned) -> Status {
+    const uint64_t at = i * kCopiedPieceBytes, size = std::min(kCopiedPieceBytes, to.size() - at);
+    if (contents != nullptr) return contents->read(begin + at, to.subspan(at, size));
+    copy_out(from.data() + at, to.data() + at, size);
+    return {};
+  });
+}
+
+// An item with its own copy of its bytes, which nobody else can write to.
+struct ItemCopy {
+  EncodeItem item;
+  std::vector<uint8_t> new_bytes = {}, old_bytes = {};
+
+  // Copies the old bytes too if `copy_old` is set.
+  Status fill(bool copy_old, SpareVectors* spare, ThreadPool* pool) {
+    TensorChange& change = item.change;
+    new_bytes = spare->take(item.size_bytes());
+    DW_RETURN_IF_ERROR(
+        copy(change.new_bytes, item.new_contents.get(), item.begin, new_bytes, pool));
+    change.new_bytes = new_bytes;
+    if (!copy_old) return {};
+    old_bytes = spare->take(change.old_bytes.size());
+    DW_RETURN_IF_ERROR(copy(change.old_bytes, nullptr, 0, old_bytes, pool));
+    change.old_bytes = old_bytes;
+    return {};
+  }
+};
 
 Result<const Codec*> codec_named(const std::string& name) {
   if (name == "auto") return nullptr;
@@ -108,7 +142,7 @@ Status encode_whole(const EncodeItem& item, const Codec* codec, ThreadPool* pool
 }
 
 Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOptions& options,
-                   ItemCopies* copies, ThreadPool* pool, EncodedItem* out) {
+                   SpareVectors* spare, ThreadPool* pool, EncodedItem* out) {
   DeltaEntry& entry = out->entry;
   entry.tensor = given.change.name;
   entry.dtype = given.change.dtype;
@@ -122,8 +156,9 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
   DW_ASSIGN_OR_RETURN(std::optional<Choice> choice,
                       encode_by_blocks(given, codec, copy_old, hash_old, pool, out));
   if (!choice) {
-    DW_ASSIGN_OR_RETURN(const ItemCopy copy, copies->take(given, copy_old, pool));
-    const EncodeItem& item = copy.item();
+    ItemCopy copy{given};
+    DW_RETURN_IF_ERROR(copy.fill(copy_old, spare, pool));
+    const EncodeItem& item = copy.item;
     DW_ASSIGN_OR_RETURN(choice, encode_and_hash(item, codec, hash_old, pool, out));
     if (item.summed) {
       if (hash_old) out->old_sums = sums_of(item.change.old_bytes, item.begin, pool);
@@ -133,6 +168,8 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
       const BoxRows rows(entry.box, entry.dtype, entry.shape);
       DW_ASSIGN_OR_RETURN(out->box_sums, sums_of_box(rows, item.change.new_bytes, pool));
     }
+    spare->give_back(std::move(copy.new_bytes));
+    spare->give_back(std::move(copy.old_bytes));
   }
   entry.codec = choice->codec;
   entry.num_changed = choice->encoded.num_changed;
@@ -159,12 +196,12 @@ Status encode_items(const std::vector<EncodeItem>& items, const EncodeOptions& o
   std::vector<uint64_t> sizes;
   for (const EncodeItem& item : items) sizes.push_back(item.size_bytes());
   std::vector<std::optional<EncodedItem>> outcomes(items.size());
-  ItemCopies copies(std::min(options.wave_bytes, Waves::largest(pool)));
+  SpareVectors spare(std::min(options.wave_bytes, Waves::largest(pool)));
   return Waves(std::move(sizes), Waves::Inside::kShared, pool, options.progress, options.wave_bytes)
       .run(
           [&](size_t i, ThreadPool* inner) {
             outcomes[i].emplace();
-            return encode_item(items[i], codec, options, &copies, inner, &*outcomes[i])
+            return encode_item(items[i], codec, options, &spare, inner, &*outcomes[i])
                 .at("tensor " + quote(items[i].change.name));
           },
           [&](size_t i) -> Status {

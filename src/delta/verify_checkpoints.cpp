@@ -100,12 +100,10 @@ Result<VerifyReport> verify_checkpoints(const std::filesystem::path& a,
   ThreadPool pool(options.threads);
   std::vector<TensorDifference> compared(pairs.size());
   DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kOneThread, &pool, options.progress)
-                         .run(
-                             [&](size_t i, ThreadPool*) -> Status {
-                               compare(*pairs[i].first, *pairs[i].second, right, &compared[i]);
-                               return {};
-                             },
-                             [](size_t) { return Status(); }));
+                         .run([&](size_t i, ThreadPool*) -> Status {
+                           compare(*pairs[i].first, *pairs[i].second, right, &compared[i]);
+                           return {};
+                         }));
   DW_RETURN_IF_ERROR(left.check_unchanged());
   DW_RETURN_IF_ERROR(right.check_unchanged());
   for (TensorDifference& difference : compared) {

@@ -8,12 +8,11 @@
 #include "diff/device.h"
 #include "kernels/bf16.h"
 #include "kernels/f16.h"
+#include "store/bodies.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace {
-
-constexpr size_t kRoundedPieceBytes = size_t{256} << 10;  // a multiple of every width
 
 // Elements as the bits of F32.
 uint32_t f32_of(uint64_t f64) { return std::bit_cast<uint32_t>(float(std::bit_cast<double>(f64))); }
@@ -115,15 +114,7 @@ Status read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes
 
 Result<Digest> published_digest(const PublishTensor& tensor) {
   if (!is_computed(tensor)) return digest_of(DigestKind::kSum128, tensor.view.bytes);
-  Hasher hasher(DigestKind::kSum128);
-  const uint64_t size = published_bytes(tensor);
-  std::vector<uint8_t> piece;
-  for (uint64_t at = 0; at < size; at += piece.size()) {
-    piece.resize(size_t(std::min<uint64_t>(kRoundedPieceBytes, size - at)));
-    DW_RETURN_IF_ERROR(read_published(tensor, at, piece));
-    hasher.update(piece);
-  }
-  return hasher.finish();
+  return digest_of_body(DigestKind::kSum128, *published_body(tensor));
 }
 
 std::shared_ptr<const Body> published_body(const PublishTensor& tensor) {

@@ -72,7 +72,51 @@ bool can_be_coded(const PublishTensor& tensor) {
          exponents::form_of(layout_of(tensor.view.dtype));
 }
 
+class DeviceBody final : public Body {
+ public:
+  DeviceBody(std::shared_ptr<PublishDevice> device, const PublishTensor& tensor)
+      : device_(std::move(device)), tensor_(tensor), size_(published_bytes(tensor)) {}
+  ~DeviceBody() override { device_->pieces().forget(this); }
+  uint64_t size() const noexcept override { return size_; }
+  Status read(uint64_t offset, MutableBytes out) const override {
+    if (offset > size_ || out.size() > size_ - offset) {
+      return invalid_argument("tensor " + quote(tensor_.view.name) + ": is read beyond its end");
+    }
+    return device_->pieces().read(
+        this, size_, offset, out, [&](uint64_t begin, MutableBytes piece) {
+          return device_->fetch(tensor_, begin, piece).at("tensor " + quote(tensor_.view.name));
+        });
+  }
+
+ private:
+  const std::shared_ptr<PublishDevice> device_;
+  const PublishTensor tensor_;
+  const uint64_t size_;
+};
+
+class DeviceCoder final : public ArrayCoder {
+ public:
+  DeviceCoder(std::shared_ptr<PublishDevice> device, const PublishTensor& tensor)
+      : device_(std::move(device)), tensor_(tensor) {}
+  Result<std::vector<exponents::BlockPlan>> plan() const override { return device_->plan(tensor_); }
+  Status code(size_t first, std::span<const exponents::BlockPlan> plans,
+              MutableBytes out) const override {
+    Status status = device_->code(tensor_, first, plans, out);
+    return status.code() == Code::kIo ? changed_on_device(tensor_) : status;
+  }
+
+ private:
+  const std::shared_ptr<PublishDevice> device_;
+  const PublishTensor tensor_;
+};
+
 }  // namespace
+
+Status changed_on_device(const PublishTensor& tensor) {
+  return io_error("tensor " + quote(tensor.view.name) +
+                  ": changed while it was read; nothing was committed, publish again when " +
+                  "nobody writes to it");
+}
 
 PublishDevice::PublishDevice(cuda::Context context, const CudaOptions& options, bool pinned)
     : context_(std::move(context)),
@@ -257,7 +301,7 @@ Status PublishDevice::fetch(const PublishTensor& tensor, uint64_t offset, Mutabl
 }
 
 std::shared_ptr<const Body> PublishDevice::body(const PublishTensor& tensor) {
-  return device_body(shared_from_this(), tensor);
+  return std::make_shared<DeviceBody>(shared_from_this(), tensor);
 }
 
 Result<CodedThere> PublishDevice::code_there(std::span<const PublishTensor> tensors) {
@@ -275,7 +319,7 @@ Result<CodedThere> PublishDevice::code_there(std::span<const PublishTensor> tens
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> first, look(chosen));
   for (size_t i = 0; i < chosen.size(); ++i) {
     const std::string& name = chosen[i].view.name;
-    there.coders[name] = device_coder(shared_from_this(), chosen[i]);
+    there.coders[name] = std::make_shared<DeviceCoder>(shared_from_this(), chosen[i]);
     there.digests[name] = first[i];
   }
   there.check_unchanged = [look, chosen = std::move(chosen), first]() -> Status {

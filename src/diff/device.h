@@ -136,11 +136,7 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
 
 inline bool on_device(const PublishTensor& tensor) { return tensor.memory == Memory::kCuda; }
 
-// Tensors of a GPU as what stores and packers read from.
-std::shared_ptr<const Body> device_body(std::shared_ptr<PublishDevice> device,
-                                        const PublishTensor& tensor);
-std::shared_ptr<const ArrayCoder> device_coder(std::shared_ptr<PublishDevice> device,
-                                               const PublishTensor& tensor);
+// Io, naming the tensor.
 Status changed_on_device(const PublishTensor& tensor);
 
 }  // namespace deltawire

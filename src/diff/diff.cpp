@@ -20,21 +20,18 @@ namespace {
 // One item of the encoder: a tensor, a rank's box of one, or a slice of either.
 struct Work {
   std::vector<EncodeItem> items;
-  std::vector<size_t> piece_of;    // item -> piece
-  std::vector<uint64_t> begin;     // item -> its first byte in the piece
-  std::vector<size_t> num_slices;  // piece -> items
+  std::vector<size_t> piece_of;  // item -> piece
   // Piece -> what it is read from, and hashed by where it did not change and has no known digest;
   // or null.
-  std::vector<std::shared_ptr<const Body>> new_contents;
+  Contents new_contents;
   std::vector<std::shared_ptr<const void>> owners;
-  // Piece -> those of its slices, where a digest comes of them.
+  // Piece -> those of its slices; none: it is a single item, or not one.
   struct SliceSums {
     Sums old_bytes, new_bytes;
   };
   std::vector<std::optional<SliceSums>> sums;
 
-  void begin_piece(size_t slices) {
-    num_slices.push_back(slices);
+  void begin_piece() {
     sums.emplace_back();
     new_contents.emplace_back();
   }
@@ -52,11 +49,11 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     if (taken_as_unchanged(job, tensor)) {
       DW_ASSIGN_OR_RETURN(diff->pieces.back().num_elements,
                           num_elements(box_shape(tensor.box, view.shape)));
-      work->begin_piece(1);
+      work->begin_piece();
       continue;
     }
     if (on_device(tensor)) {
-      work->begin_piece(1);
+      work->begin_piece();
       continue;
     }
     DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.old.find(view, tensor.box));
@@ -66,17 +63,16 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     item.comparable = old.has_value();
     if (!old) {
       if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(view.name);
-      work->begin_piece(1);
+      work->begin_piece();
       item.new_contents = steady(view.name, published_body(tensor));
       if (computed) item.computed_bytes = published_bytes(tensor);
       work->items.push_back(std::move(item));
       work->piece_of.push_back(piece);
-      work->begin.push_back(0);
       continue;
     }
     if (old->owner) work->owners.push_back(old->owner);
     const std::vector<Slice> slices = split_rows(tensor.box, view.dtype, view.shape, item_bytes);
-    work->begin_piece(slices.size());
+    work->begin_piece();
     if (slices.size() != 1) {
       item.summed = true;
       work->sums.back().emplace();
@@ -102,7 +98,6 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       own.wants_box_sums = wants_sums(diff->pieces.back());
       work->items.push_back(std::move(own));
       work->piece_of.push_back(piece);
-      work->begin.push_back(slice.begin);
     }
   }
   return {};
@@ -147,19 +142,6 @@ Status take_sums(const DiffJob& job, const Work::SliceSums& sums, size_t i, Piec
   return check_old(job, got, i);
 }
 
-// As their slices saw them.
-Status hash_pieces(const DiffJob& job, const Work& work, const std::vector<size_t>& which,
-                   ThreadPool* pool, std::vector<PieceRecord>* pieces) {
-  std::vector<uint64_t> sizes;
-  for (const size_t i : which) sizes.push_back(published_bytes(job.tensors[i]));
-  const auto hash = [&](size_t n, ThreadPool*) -> Status {
-    return hash_piece(*work.new_contents[which[n]], &(*pieces)[which[n]]);
-  };
-  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
-    return Status();
-  });
-}
-
 // Digests and sums of pieces that no single item had: sliced ones that changed, and unchanged boxes
 // that the parent does not know.
 Status complete_digests(const DiffJob& job, const Work& work, ThreadPool* pool,
@@ -168,11 +150,11 @@ Status complete_digests(const DiffJob& job, const Work& work, ThreadPool* pool,
   for (size_t i = 0; i < pieces->size(); ++i) {
     PieceRecord& piece = (*pieces)[i];
     const bool complete = piece.digest.size != 0 && (piece.sums || !wants_sums(piece));
-    if (complete && work.num_slices[i] == 1) continue;
     if (work.sums[i]) {
       DW_RETURN_IF_ERROR(take_sums(job, *work.sums[i], i, &piece));
       continue;
     }
+    if (complete) continue;
     if (!piece.changed && is_known(job, job.tensors[i])) {
       const TensorSpec& form = job.tensors[i].view;
       piece.digest = *known_digest(job.parent, form, piece.box);
@@ -181,7 +163,7 @@ Status complete_digests(const DiffJob& job, const Work& work, ThreadPool* pool,
     }
     missing.push_back(i);
   }
-  return hash_pieces(job, work, missing, pool, pieces);
+  return hash_pieces(work.new_contents, missing, pool, pieces);
 }
 
 const BoxDigest* find_box(const Manifest& manifest, const std::string& tensor, const Box& box) {
@@ -190,6 +172,15 @@ const BoxDigest* find_box(const Manifest& manifest, const std::string& tensor, c
   const auto found = std::find_if(boxes->second.begin(), boxes->second.end(),
                                   [&](const BoxDigest& known) { return known.box == box; });
   return found == boxes->second.end() ? nullptr : &*found;
+}
+
+// Of the whole tensor in this form; none: the version does not have it.
+std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorSpec& form) {
+  if (version.schema == nullptr) return {};
+  const auto& tensors = version.schema->tensors;
+  const TensorSpec* found = find_tensor(tensors, form.name);
+  if (found == nullptr || !same_form(*found, form)) return {};
+  return version.manifest->digests[size_t(found - tensors.data())];
 }
 
 }  // namespace
@@ -247,14 +238,6 @@ Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> 
   return checked;
 }
 
-std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorSpec& form) {
-  if (version.schema == nullptr) return {};
-  const auto& tensors = version.schema->tensors;
-  const TensorSpec* found = find_tensor(tensors, form.name);
-  if (found == nullptr || !same_form(*found, form)) return {};
-  return version.manifest->digests[size_t(found - tensors.data())];
-}
-
 std::optional<Digest> known_digest(const ParentState& version, const TensorSpec& form,
                                    const Box& box) {
   const std::optional<Digest> whole = tensor_digest_in(version, form);
@@ -282,8 +265,6 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
   const auto take = [&](size_t i, EncodedItem outcome) -> Status {
     const EncodeItem& item = work.items[i];
     PieceRecord& piece = diff.pieces[work.piece_of[i]];
-    const bool sliced = work.num_slices[work.piece_of[i]] != 1;
-    if (!sliced) piece.digest = outcome.entry.new_digest;
     if (outcome.box_sums) {
       if (!piece.sums) piece.sums.emplace();
       piece.sums->add(*outcome.box_sums);
@@ -291,6 +272,8 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
     if (auto& sums = work.sums[work.piece_of[i]]) {
       sums->old_bytes.add(outcome.old_sums);
       sums->new_bytes.add(outcome.new_sums);
+    } else {
+      piece.digest = outcome.entry.new_digest;
     }
     if (item.comparable) piece.num_elements += outcome.entry.num_elements();
     if (!outcome.changed) return {};
@@ -301,7 +284,7 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
       DW_ASSIGN_OR_RETURN(payload,
                           new_tensor_payload(item, job.codec, stream, pool, &outcome.entry));
     }
-    return out.add(work.piece_of[i], work.begin[i], item.size_bytes(), std::move(outcome.entry),
+    return out.add(work.piece_of[i], item.begin, item.size_bytes(), std::move(outcome.entry),
                    std::move(payload));
   };
   Status status = diff_on_device(out, pool);

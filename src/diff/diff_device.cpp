@@ -48,10 +48,9 @@ Status add_whole(const DiffSink& out, size_t piece) {
                  Payload::own(std::move(whole.encoded.payload)));
 }
 
-// What was encoded, and the digests of just that; none of tensors that have not changed.
+// What was encoded, with digests of just that; tensors that have not changed may have none.
 struct Encodings {
   std::vector<cuda::Coded> coded;
-  std::vector<Digest> digests;
   std::map<size_t, Sums> sums;  // of those items that want them
 };
 
@@ -70,13 +69,13 @@ Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> item
         codec.encode(layout_of(tensor.view.dtype, box_shape(tensor.box, tensor.view.shape)), before,
                      after, pool));
     const bool changed = encoded.num_changed != 0;
-    all.digests.push_back(changed ? digest_of(DigestKind::kSum128, after) : Digest());
     if (changed && wants_sums(out.diff->pieces[item.piece])) {
       const BoxRows rows(tensor.box, tensor.view.dtype, tensor.view.shape);
       DW_ASSIGN_OR_RETURN(all.sums[all.coded.size()], sums_of_box(rows, after, pool));
     }
-    all.coded.push_back(
-        {std::string(codec.name()), std::move(encoded.payload), encoded.num_changed});
+    all.coded.push_back({std::string(codec.name()), std::move(encoded.payload),
+                         encoded.num_changed, {}});
+    if (changed) all.coded.back().new_digest = digest_of(DigestKind::kSum128, after);
   }
   return all;
 }
@@ -92,7 +91,6 @@ Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
   }
   Encodings all;
   DW_ASSIGN_OR_RETURN(all.coded, out.job.device->encode(out.job.codec, comparisons));
-  for (const cuda::Coded& coded : all.coded) all.digests.push_back(coded.new_digest.value());
   DW_RETURN_IF_ERROR(half_done());
   std::vector<const PublishTensor*> boxes;
   std::vector<size_t> boxes_at;
@@ -152,7 +150,7 @@ Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* p
       }
       continue;
     }
-    record.digest = entry.new_digest = all.digests[i];
+    record.digest = entry.new_digest = coded.new_digest.value();
     if (const auto sums = all.sums.find(i); sums != all.sums.end()) record.sums = sums->second;
     entry.codec = find_codec(coded.codec)->id();
     entry.num_changed = coded.num_changed;

@@ -37,17 +37,12 @@ PieceRecord piece_of(const PublishTensor& tensor);
 // Whether it must say what it adds to its tensor. Words that are cut take space in every manifest:
 // where there are many, the tensor has the digests of its boxes alone.
 bool wants_sums(const PieceRecord& piece);
-// Sets digest and sums by the contents, which are read once.
-Status hash_piece(const Body& contents, PieceRecord* piece);
-
-// Of the tensors with these numbers.
-Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
-                                         const std::vector<size_t>& which, PublishDevice* device,
-                                         ThreadPool* pool);
-
 // The tensors, each in a StableBody.
 using Contents = std::vector<std::shared_ptr<const Body>>;
 Contents contents_of(std::span<const PublishTensor> tensors, PublishDevice* device);
+// Sets digest and sums of these pieces by their contents, which are read once.
+Status hash_pieces(const Contents& contents, const std::vector<size_t>& which, ThreadPool* pool,
+                   std::vector<PieceRecord>* pieces);
 
 // All of a checkpoint, in its order.
 std::vector<PublishTensor> tensors_of(const Checkpoint& checkpoint);

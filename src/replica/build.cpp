@@ -12,77 +12,11 @@
 #include "base/waves.h"
 #include "replica/local_file.h"
 #include "replica/stage.h"
-#include "tensor/form.h"
-#include "tensor/safetensors.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
-namespace {
-
-Status lay_out(const Schema& schema, const Metadata& metadata, PlannedFile* file) {
-  std::vector<TensorSpec> specs;
-  for (const PlannedTensor& tensor : file->tensors) {
-    specs.push_back(schema.tensors[tensor.index]);
-  }
-  DW_ASSIGN_OR_RETURN(file->header, serialise_safetensors_header(specs, metadata));
-  file->size = file->header.size();
-  for (PlannedTensor& tensor : file->tensors) {
-    const TensorSpec& spec = schema.tensors[tensor.index];
-    DW_ASSIGN_OR_RETURN(tensor.size, tensor_size_bytes(spec.dtype, spec.shape));
-    tensor.offset = file->size;
-    file->size += tensor.size;
-  }
-  return {};
-}
-
-}  // namespace
-
-Result<PlannedLayout> plan_layout(const Checkpoint& source, const Schema& schema) {
-  PlannedLayout layout;
-  std::vector<bool> placed(schema.tensors.size());
-  std::vector<const CheckpointFile*> origins;
-  for (const CheckpointFile& file : source.files()) {
-    PlannedFile planned;
-    planned.name = file.name;
-    planned.size = file.bytes.size();
-    for (const size_t t : file.tensors) {
-      const CheckpointTensor& tensor = source.tensors()[t];
-      const TensorSpec* found = find_tensor(schema.tensors, tensor.view.name);
-      if (found == nullptr) {
-        planned.relaid = true;
-        continue;
-      }
-      const size_t index = size_t(found - schema.tensors.data());
-      placed[index] = true;
-      planned.tensors.push_back({index, tensor.offset, tensor.view.bytes.size()});
-      if (!same_form(*found, tensor.view)) planned.relaid = true;
-    }
-    layout.files.push_back(std::move(planned));
-    origins.push_back(&file);
-  }
-  for (size_t i = 0; i < placed.size(); ++i) {
-    if (placed[i]) continue;
-    if (layout.files.empty()) return corruption(source.path().string() + ": has no files");
-    layout.files.back().tensors.push_back({i, 0, 0});
-    layout.files.back().relaid = true;
-  }
-  std::vector<PlannedFile> kept;
-  for (size_t f = 0; f < layout.files.size(); ++f) {
-    PlannedFile& file = layout.files[f];
-    layout.relaid |= file.relaid;
-    if (file.relaid && file.tensors.empty() && layout.files.size() > 1) {
-      layout.gone.push_back(file.name);
-      continue;
-    }
-    if (file.relaid) DW_RETURN_IF_ERROR(lay_out(schema, origins[f]->metadata, &file));
-    kept.push_back(std::move(file));
-  }
-  layout.files = std::move(kept);
-  return layout;
-}
-
 namespace {
 
 const TensorSpec& spec_of(const BuildContext& build, const TensorSteps& steps) {
@@ -128,7 +62,7 @@ Status write_new_index(const BuildContext& build, const PlannedLayout& layout,
   uint64_t total = 0;
   for (const PlannedFile& file : layout.files) {
     for (const PlannedTensor& tensor : file.tensors) {
-      entries.push_back({build.target.schema.tensors[tensor.index].name, file.name});
+      entries.push_back({build.target.schema.tensors[tensor.index].name, file.from->name});
       total += tensor.size;
     }
   }
@@ -211,17 +145,9 @@ Result<std::vector<std::string>> build_files(const BuildContext& build, const Pl
       continue;
     }
     part.check_untouched = true;  // they are copied: every tensor is gone through
-    DW_ASSIGN_OR_RETURN(MutableFile out, MutableFile::create(folder / file.name, file.size));
+    DW_ASSIGN_OR_RETURN(MutableFile out, MutableFile::create(folder / file.from->name, file.size));
     const MutableBytes bytes = out.bytes();
-    if (file.relaid) {
-      std::copy(file.header.begin(), file.header.end(), bytes.begin());
-    } else {
-      const auto files = build.source.files();
-      const CheckpointFile& old =
-          *std::find_if(files.begin(), files.end(),
-                        [&](const CheckpointFile& one) { return one.name == file.name; });
-      std::copy(old.header.begin(), old.header.end(), bytes.begin());
-    }
+    std::copy(file.header.begin(), file.header.end(), bytes.begin());
     const auto work = [&](const TensorSteps& steps, size_t, ThreadPool* inner) -> Status {
       const PlannedTensor& place = *places[steps.index];
       const MutableBytes data = bytes.subspan(place.offset, place.size);
@@ -233,7 +159,7 @@ Result<std::vector<std::string>> build_files(const BuildContext& build, const Pl
     DW_RETURN_IF_ERROR(run_waves(part, work, [](size_t) { return Status(); }));
     DW_SYNC_POINT("replica: new file built");
     DW_RETURN_IF_ERROR(out.commit());
-    written.push_back(file.name);
+    written.push_back(file.from->name);
   }
   if (layout.relaid && build.source.has_index()) {
     DW_RETURN_IF_ERROR(write_new_index(build, layout, folder));

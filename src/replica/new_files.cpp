@@ -19,7 +19,7 @@ namespace {
 JournalRecord record_of(const BuildContext& build, const PlannedLayout& layout, bool apart) {
   JournalRecord record;
   record.kind = apart ? JournalKind::kSwitch : JournalKind::kFiles;
-  for (const PlannedFile& file : layout.files) record.weights.push_back(file.name);
+  for (const PlannedFile& file : layout.files) record.weights.push_back(file.from->name);
   if (build.source.has_index()) record.weights.emplace_back(kIndexFileName);
   return record;
 }

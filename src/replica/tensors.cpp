@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "codec/codec.h"
+#include "delta/apply_plan.h"
 #include "digest/parallel.h"
-#include "format/layout.h"
 #include "format/tensor_digest.h"
 #include "tensor/box.h"
 #include "tensor/text.h"
@@ -75,20 +74,7 @@ Status check_start(const TensorSteps& steps, const std::string& place, Bytes dat
 
 Status apply_entries(const TensorSteps& steps, MutableBytes data, ThreadPool* pool) {
   for (const Delta::Entry* item : steps.entries) {
-    const DeltaEntry& entry = item->entry;
-    const Codec& codec = *find_codec(entry.codec);
-    const Layout layout = entry.layout();
-    const BoxRows rows(entry.box, entry.dtype, entry.shape);
-    if (entry.box.whole() || rows.count() == 1) {  // lies together
-      const MutableBytes own =
-          data.subspan(rows.count() == 0 ? 0 : rows.position(0), rows.count() * rows.row_bytes());
-      DW_RETURN_IF_ERROR(codec.apply(layout, item->payload, own, pool).at(item->place));
-      continue;
-    }
-    std::vector<uint8_t> contents(entry.box_bytes());
-    copy_box_out(entry.box, entry.dtype, entry.shape, data, contents);
-    DW_RETURN_IF_ERROR(codec.apply(layout, item->payload, contents, pool).at(item->place));
-    copy_box_in(entry.box, entry.dtype, entry.shape, contents, data);
+    DW_RETURN_IF_ERROR(apply_entry(item->entry, item->payload, data, nullptr, pool).at(item->place));
   }
   return {};
 }
