@@ -154,24 +154,9 @@ struct Exchange::Impl {
   std::optional<DeviceExchange> device;
   uint64_t num_changed = 0, host_bytes = 0;
 
-  Status stage_host(std::span<const ExchangeList* const> lists);
   void share_out();
   void swap_host();
 };
-
-Status Exchange::Impl::stage_host(std::span<const ExchangeList* const> lists) {
-  host.resize(lists.size());
-  DW_RETURN_IF_ERROR(parallel_try("staging", &pool, lists.size(), [&](size_t i, unsigned) {
-    const ExchangeList& from = *lists[i];
-    host[i] = {from.bytes.data(),
-               from.width,
-               {from.offsets.begin(), from.offsets.end()},
-               {from.values.begin(), from.values.end()}};
-    return Status();
-  }));
-  share_out();
-  return {};
-}
 
 // Of all host lists, to the threads that swap them.
 void Exchange::Impl::share_out() {
@@ -196,19 +181,14 @@ void Exchange::Impl::swap_host() {
 
 Result<Exchange> Exchange::stage(std::span<const ExchangeList> lists,
                                  const ExchangeOptions& options) {
-  return guard_memory("staging", [&]() -> Result<Exchange> {
-    auto impl = std::make_unique<Impl>(options.threads);
-    DW_RETURN_IF_ERROR(check_exchange(lists, &impl->pool));
-    std::vector<const ExchangeList*> host, device;
+  return guard_memory("staging", [&] {
+    std::vector<OwnedList> own;
     for (const ExchangeList& list : lists) {
-      impl->num_changed += list.offsets.size();
-      if (!list.offsets.empty()) (list.memory == Memory::kHost ? host : device).push_back(&list);
+      own.push_back({list.bytes, list.width, list.memory,
+                     {list.offsets.begin(), list.offsets.end()},
+                     {list.values.begin(), list.values.end()}});
     }
-    DW_RETURN_IF_ERROR(impl->stage_host(host));
-    if (!device.empty()) {
-      DW_ASSIGN_OR_RETURN(impl->device, DeviceExchange::stage(device, options.device_bytes));
-    }
-    return Exchange(std::move(impl));
+    return take(std::move(own), options);
   });
 }
 
@@ -216,7 +196,6 @@ Result<Exchange> Exchange::take(std::vector<OwnedList> lists, const ExchangeOpti
                                 DeviceStage* on_device) {
   return guard_memory("staging", [&]() -> Result<Exchange> {
     auto impl = std::make_unique<Impl>(lists.empty() ? 1 : options.threads);
-    std::erase_if(lists, [](const OwnedList& list) { return list.offsets.empty(); });
     std::vector<ExchangeList> views;
     for (const OwnedList& own : lists) {
       views.push_back({own.bytes, own.width, own.memory, own.offsets, own.values});
@@ -226,6 +205,7 @@ Result<Exchange> Exchange::take(std::vector<OwnedList> lists, const ExchangeOpti
     std::vector<const ExchangeList*> device;
     for (size_t i = 0; i < lists.size(); ++i) {
       OwnedList& own = lists[i];
+      if (own.offsets.empty()) continue;
       if (own.memory == Memory::kHost) {
         impl->host.push_back(
             {own.bytes.data(), own.width, std::move(own.offsets), std::move(own.values)});

@@ -51,4 +51,10 @@ Status check_held(const HeldBoxes& held);
 std::vector<StageSlice> cut_slices(const HeldBoxes& held, std::span<const StageStep> steps,
                                    uint64_t slice_bytes);
 
+// Boxes that are not held, and do not overlap, of a tensor that `deltas` change: with them its
+// payloads can be decoded. They are the rest of tiles that its boxes cut, or of an array that is
+// coded as one block. Those of the last delta that needs old values of it count; a publisher cuts
+// tensors in the same way every time.
+std::vector<Box> missing_boxes(std::span<const Delta> deltas, const HeldBoxes& held);
+
 }  // namespace deltawire

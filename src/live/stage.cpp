@@ -321,9 +321,4 @@ Result<StagedDeltas> DeltaStager::stage(std::span<const Delta> deltas,
   return guard_memory("staging", [&] { return impl_->stage(deltas, held, options); });
 }
 
-Result<StagedDeltas> stage_deltas(std::span<const Delta> deltas, std::span<const HeldBoxes> held,
-                                  const StageOptions& options) {
-  return DeltaStager().stage(deltas, held, options);
-}
-
 }  // namespace deltawire

@@ -63,8 +63,4 @@ class DeltaStager {
   std::unique_ptr<Impl> impl_;
 };
 
-// Once.
-Result<StagedDeltas> stage_deltas(std::span<const Delta> deltas, std::span<const HeldBoxes> held,
-                                  const StageOptions& options = {});
-
 }  // namespace deltawire

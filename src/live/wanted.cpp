@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/guard.h"
@@ -91,10 +91,6 @@ std::optional<Shape> numbers_of(const nlohmann::json& json) {
     numbers.push_back(one.get<uint64_t>());
   }
   return numbers;
-}
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -191,10 +187,10 @@ Status RangedFetch::fetch(const PartRef& part, const WantedBoxes& wanted, const 
 
 Status RangedFetch::fetch_once(const PartRef& part, const WantedBoxes& wanted, const Check& check,
                                File* file) {
-  const double begin = now_seconds();
+  const double begin = steady_seconds();
   const bool is_new = file->have.empty();
   DW_RETURN_IF_ERROR(add(part, {{0, std::min(part.size_bytes, header_bytes_)}}, file));
-  if (is_new) request_seconds_ = std::min(request_seconds_, now_seconds() - begin);
+  if (is_new) request_seconds_ = std::min(request_seconds_, steady_seconds() - begin);
   DW_ASSIGN_OR_RETURN(file->mapped, MappedFile::open(file->path));
   const Bytes bytes = file->mapped->bytes();
   if (bytes.size() < sizeof(uint64_t)) return corruption("not a safetensors file");
