@@ -131,14 +131,6 @@ Status check_exchange(std::span<const ExchangeList> lists, ThreadPool* pool) {
 
 constexpr size_t kExchangedAtOnce = size_t{1} << 15;  // changes that a thread takes
 
-// A list of an array in host memory, our copy.
-struct HostList {
-  uint8_t* data;
-  unsigned width;
-  std::vector<uint32_t> offsets;
-  std::vector<uint8_t> values;
-};
-
 struct ListSlice {
   size_t list, begin, end;
 };
@@ -149,7 +141,7 @@ struct Exchange::Impl {
   explicit Impl(unsigned threads) : pool(threads) {}
 
   ThreadPool pool;
-  std::vector<HostList> host;
+  std::vector<OwnedList> host;
   std::vector<ListSlice> slices;
   std::optional<DeviceExchange> device;
   uint64_t num_changed = 0, host_bytes = 0;
@@ -172,8 +164,8 @@ void Exchange::Impl::share_out() {
 void Exchange::Impl::swap_host() {
   parallel_for(&pool, slices.size(), [&](size_t i, unsigned) {
     const auto& [number, begin, end] = slices[i];
-    HostList& list = host[number];
-    kernels().exchange[width_index(list.width)](list.data, list.offsets.data() + begin,
+    OwnedList& list = host[number];
+    kernels().exchange[width_index(list.width)](list.bytes.data(), list.offsets.data() + begin,
                                                 list.values.data() + begin * list.width,
                                                 end - begin);
   });
@@ -207,8 +199,7 @@ Result<Exchange> Exchange::take(std::vector<OwnedList> lists, const ExchangeOpti
       OwnedList& own = lists[i];
       if (own.offsets.empty()) continue;
       if (own.memory == Memory::kHost) {
-        impl->host.push_back(
-            {own.bytes.data(), own.width, std::move(own.offsets), std::move(own.values)});
+        impl->host.push_back(std::move(own));
       } else {
         device.push_back(&views[i]);
       }

@@ -1,23 +1,11 @@
 // One publisher alone: in one go, or in two halves with the trainer's next step between them.
 #include <algorithm>
-#include <future>
 #include <map>
 
 #include "base/guard.h"
 #include "publish/impl.h"
 
 namespace deltawire {
-
-struct Publisher::Impl::Attempt {
-  PublishClock clock;
-  std::vector<PublishTensor> tensors;
-  PublishReport report;
-  Draft draft;
-  Status unfit;                 // why the tensors of a rank cannot be published
-  Step step;                    // of ranks
-  std::future<Status> is_free;  // asked while the work goes on: a distant store takes its time
-  bool over = false;            // all is done: the report says how it went
-};
 
 namespace {
 
@@ -169,9 +157,7 @@ Status Publisher::Impl::publish_in_one_go(const FullSource& source, Attempt* att
     }
     return end(&source, attempt);
   }
-  DW_ASSIGN_OR_RETURN(attempt->report, publish_as_rank({attempt->tensors, attempt->unfit, source,
-                                                        attempt->step, attempt->clock}));
-  return {};
+  return publish_as_rank(source, attempt);
 }
 
 Result<PublishReport> Publisher::Impl::publish_once(Tensors tensors, FullSource source, Step step) {
@@ -215,21 +201,13 @@ Result<PublishReport> Publisher::Impl::finish_once() {
 // commit may yet appear. The next publish asks.
 
 Result<PublishReport> Publisher::Impl::publish(Tensors tensors, FullSource source, Step step) {
-  Result<PublishReport> report = publish_once(tensors, std::move(source), step);
-  uncertain = uncertain || !report.ok();
-  return report;
+  return noted(publish_once(tensors, std::move(source), step));
 }
 
 Status Publisher::Impl::capture(Tensors tensors, FullSource source, Step step) {
-  Status status = capture_once(tensors, std::move(source), step);
-  uncertain = uncertain || !status.ok();
-  return status;
+  return noted(capture_once(tensors, std::move(source), step));
 }
 
-Result<PublishReport> Publisher::Impl::finish() {
-  Result<PublishReport> report = finish_once();
-  uncertain = uncertain || !report.ok();
-  return report;
-}
+Result<PublishReport> Publisher::Impl::finish() { return noted(finish_once()); }
 
 }  // namespace deltawire

@@ -38,6 +38,18 @@ void Draft::abandon() {
   if (upload) upload->abandon();
 }
 
+Status Draft::finish_upload(std::string reason, PublishReport* report) {
+  DW_ASSIGN_OR_RETURN(manifest.parts, upload->finish());
+  if (Status status = sides->check_copies(manifest.parts); !status.ok()) {
+    abandon();
+    return status;
+  }
+  add_phase(upload->upload_phase(), report);
+  manifest.kind = VersionKind::kFull;
+  manifest.reason = std::move(reason);
+  return {};
+}
+
 void Draft::take_back() {
   abandon();
   if (sides) sides->abandon();
@@ -163,14 +175,7 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
   draft.state.unchanged = false;  // it was not a moment ago, or was found too dense
   draft.pieces = std::move(records[0].pieces);
-  DW_ASSIGN_OR_RETURN(draft.manifest.parts, draft.upload->finish());
-  if (Status status = draft.sides->check_copies(draft.manifest.parts); !status.ok()) {
-    draft.abandon();
-    return status;
-  }
-  add_phase(draft.upload->upload_phase(), report);
-  draft.manifest.kind = VersionKind::kFull;
-  draft.manifest.reason = std::move(reason);
+  DW_RETURN_IF_ERROR(draft.finish_upload(std::move(reason), report));
   return draft;
 }
 

@@ -156,14 +156,20 @@ bool names_fit(const Checkpoint& checkpoint) {
 
 Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensors,
                                                  uint64_t shard_bytes) {
-  std::sort(tensors.begin(), tensors.end(),
-            [](const WholeTensor& a, const WholeTensor& b) { return a.spec.name < b.spec.name; });
+  std::stable_sort(
+      tensors.begin(), tensors.end(),
+      [](const WholeTensor& a, const WholeTensor& b) { return a.spec.name < b.spec.name; });
   const bool adapter = is_adapter(
       tensors, [](const WholeTensor& tensor) -> std::string_view { return tensor.spec.name; });
   if (adapter) shard_bytes = UINT64_MAX;  // PEFT and engines know no adapters in several files
   std::vector<std::vector<WholeTensor>> shards(1);
   uint64_t filled = 0, total = 0;
   for (WholeTensor& tensor : tensors) {
+    if (!shards.back().empty() && shards.back().back().spec.name == tensor.spec.name) {
+      std::move(tensor.pieces.begin(), tensor.pieces.end(),
+                std::back_inserter(shards.back().back().pieces));
+      continue;
+    }
     DW_ASSIGN_OR_RETURN(const uint64_t size,
                         tensor_size_bytes(tensor.spec.dtype, tensor.spec.shape));
     if (filled != 0 && size > shard_bytes - std::min(filled, shard_bytes)) {

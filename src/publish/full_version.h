@@ -42,7 +42,7 @@ inline constexpr uint64_t kShardBytes = 1'000'000'000;
 
 // model.safetensors, or model-00001-of-0000N.safetensors ... and their index when there is more
 // than `shard_bytes`. Tensors with the names of PEFT's adapters make adapter_model.safetensors.
-// Nothing is copied.
+// Pieces of a tensor may come as several items of its name. Nothing is copied.
 Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensors,
                                                  uint64_t shard_bytes = kShardBytes);
 // A checkpoint on disk, file by file as it is; a single file becomes model.safetensors, or

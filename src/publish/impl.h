@@ -37,6 +37,8 @@ struct Draft {
   // The files beside the weights; other drafts of the same version may share them.
   std::shared_ptr<SideFiles> sides;
 
+  // Waits for the files of a version that is stored whole.
+  Status finish_upload(std::string reason, PublishReport* report);
   void abandon();    // takes back what was put, but for the files beside the weights
   void take_back();  // all of it
   // What was put, as far as it need not be fetched again.
@@ -76,15 +78,6 @@ inline void describe_state(const NewState& state, PublishReport* report) {
   report->num_changed = state.num_changed;
 }
 
-// What one rank of several is to publish.
-struct RankTask {
-  std::span<const PublishTensor> tensors;
-  Status unfit;  // why they cannot be published: the others hear of it
-  const FullSource& source;
-  std::optional<uint64_t> step;
-  PublishClock clock;
-};
-
 struct Publisher::Impl {
   Impl(std::shared_ptr<Store> store_, PublishOptions options_);
   ~Impl();
@@ -117,8 +110,23 @@ struct Publisher::Impl {
   Result<std::optional<CommittedState>> committed_state();
 
  private:
-  struct Attempt;
+  struct Attempt {
+    PublishClock clock = {};
+    std::vector<PublishTensor> tensors = {};
+    PublishReport report = {};
+    Draft draft = {};
+    Status unfit = {};                 // why the tensors of a rank cannot be published
+    Step step = {};                    // of ranks
+    std::future<Status> is_free = {};  // asked while the work goes on: a distant store takes its time
+    bool over = false;                 // all is done: the report says how it went
+  };
   std::unique_ptr<Attempt> captured;  // waits for finish()
+
+  template <class Outcome>  // a Status or a Result
+  Outcome noted(Outcome outcome) {
+    uncertain = uncertain || !outcome.ok();
+    return outcome;
+  }
 
   // Of tensors that are packed; none where nothing is on a device.
   Result<CodedThere> code_there(Tensors tensors) {
@@ -189,9 +197,9 @@ struct Publisher::Impl {
 
   // with_ranks.cpp: one of several
   struct Share;
-  Result<PublishReport> publish_as_rank(const RankTask& task);
+  Status publish_as_rank(const FullSource& source, Attempt* attempt);
   Result<RankOutcome> agree(Share* share);
-  Result<std::string> begin_as_rank(const RankTask& task);
+  Result<std::string> begin_as_rank(const Attempt& attempt);
   Result<std::string> report_as_rank(Share* share);
   Status take_base(const RankBegin& begin);
   Status take_version(uint64_t version, const Digest& manifest);

@@ -81,15 +81,10 @@ Status check_folder_is_empty(const std::string& folder) {
 
 Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> tensors,
                                                const Contents& contents) {
-  std::map<std::string, WholeTensor> by_name;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const TensorView& view = tensors[i].view;
-    WholeTensor& whole = by_name[view.name];
-    whole.spec = view;
-    whole.pieces.push_back({tensors[i].box, contents[i]});
-  }
   std::vector<WholeTensor> wholes;
-  for (auto& [name, whole] : by_name) wholes.push_back(std::move(whole));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    wholes.push_back({tensors[i].view, {{tensors[i].box, contents[i]}}});
+  }
   return lay_out_checkpoint(std::move(wholes));
 }
 

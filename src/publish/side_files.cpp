@@ -177,13 +177,6 @@ Status SideFiles::put(uint64_t version, const UploadQueue::KeepGoing& keep_going
     // Two files with the same bytes are one object.
     if (std::find(put_.begin(), put_.end(), object) != put_.end()) continue;
     put_.push_back(std::move(object));
-  }
-  for (size_t i = 0; i < list_.size(); ++i) {
-    const bool first =
-        contents_[i].is_new &&
-        std::none_of(list_.begin(), list_.begin() + ptrdiff_t(i),
-                     [&](const SideFile& one) { return one.sha256 == list_[i].sha256; });
-    if (!first) continue;
     // Cannot fail: nothing limits what waits. A failure of a job shows in finish().
     (void)queue.push(0, [this, i, stop = &queue.stopping()] { return put_one(i, *stop); });
   }

@@ -8,6 +8,7 @@
 #include "base/sync_point.h"
 #include "diff/computed_tensors.h"
 #include "diff/diff.h"
+#include "replica/local_file.h"
 #include "replica/overwrite.h"
 #include "store/bodies.h"
 #include "tensor/box.h"
@@ -16,25 +17,12 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr uint64_t kSnapshotPieceBytes = uint64_t{1} << 20;
-
 std::string file_name(std::string object) {
   std::replace(object.begin(), object.end(), '/', '_');
   return object;
 }
 
 fs::path checkpoint_folder(const fs::path& folder) { return folder / "checkpoint"; }
-
-Status write_body(const fs::path& path, const Body& body) {
-  DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
-  std::vector<uint8_t> piece;
-  for (uint64_t at = 0; at < body.size(); at += piece.size()) {
-    piece.resize(size_t(std::min(kSnapshotPieceBytes, body.size() - at)));
-    DW_RETURN_IF_ERROR(body.read(at, piece));
-    DW_RETURN_IF_ERROR(file.write(piece));
-  }
-  return file.commit();
-}
 
 }  // namespace
 
@@ -118,7 +106,7 @@ Status FileSnapshot::keep_part(const std::string& name, const Body& body) {
   const fs::path path = part_folder() / file_name(name);
   const auto keep = [&]() -> Status {
     DW_RETURN_IF_ERROR(make_folder(part_folder()));
-    DW_RETURN_IF_ERROR(write_body(path, body));
+    DW_RETURN_IF_ERROR(write_body(path, body, nullptr));
     DW_ASSIGN_OR_RETURN(std::shared_ptr<MappedFile> kept, MappedFile::open(path));
     const std::lock_guard lock(mutex_);
     kept_.push_back({name, file_body(std::move(kept))});

@@ -13,31 +13,18 @@ namespace {
 
 constexpr size_t kCompareBytes = size_t{256} << 10;
 
-// Of weights that are made on their way.
-Status copy_made(const PublishTensor& tensor, MutableBytes to, ThreadPool* pool) {
+// Unless `to` is new memory, writes only where there is something to write: unchanged pages stay
+// clean and shared.
+Status copy_published(const PublishTensor& tensor, MutableBytes to, bool is_new, ThreadPool* pool) {
   const size_t pieces = (to.size() + kCompareBytes - 1) / kCompareBytes;
-  return parallel_try("copying", pool, pieces, [&](size_t i, unsigned) {
+  return parallel_try("copying", pool, pieces, [&](size_t i, unsigned) -> Status {
     const size_t begin = i * kCompareBytes, size = std::min(kCompareBytes, to.size() - begin);
-    return read_published(tensor, begin, to.subspan(begin, size));
-  });
-}
-
-// Writes only where there is something to write: unchanged pages stay clean and shared.
-void copy_changes(Bytes from, MutableBytes to, ThreadPool* pool) {
-  const size_t pieces = (from.size() + kCompareBytes - 1) / kCompareBytes;
-  parallel_for(pool, pieces, [&](size_t i, unsigned) {
-    const size_t begin = i * kCompareBytes, size = std::min(kCompareBytes, from.size() - begin);
-    if (std::memcmp(from.data() + begin, to.data() + begin, size) != 0) {
-      std::memcpy(to.data() + begin, from.data() + begin, size);
+    if (is_computed(tensor)) return read_published(tensor, begin, to.subspan(begin, size));
+    const uint8_t* const from = tensor.view.bytes.data() + begin;
+    if (is_new || std::memcmp(from, to.data() + begin, size) != 0) {
+      std::memcpy(to.data() + begin, from, size);
     }
-  });
-}
-
-void copy_all(Bytes from, MutableBytes to, ThreadPool* pool) {
-  const size_t pieces = (from.size() + kCompareBytes - 1) / kCompareBytes;
-  parallel_for(pool, pieces, [&](size_t i, unsigned) {
-    const size_t begin = i * kCompareBytes, size = std::min(kCompareBytes, from.size() - begin);
-    std::memcpy(to.data() + begin, from.data() + begin, size);
+    return {};
   });
 }
 
@@ -103,7 +90,8 @@ Status MemorySnapshot::narrow(std::span<const PublishTensor> tensors) {
     if (!piece) continue;
     Piece copy{tensor.box};
     DW_RETURN_IF_ERROR(copy.allocate(piece->bytes.size()));
-    copy_all(piece->bytes, copy.bytes, pool_);
+    DW_RETURN_IF_ERROR(
+        copy_published({{form, piece->bytes}, tensor.box}, copy.bytes, true, pool_));
     Tensor& held = kept[form.name];
     static_cast<TensorSpec&>(held) = form;
     held.pieces.push_back(std::move(copy));
@@ -154,18 +142,9 @@ Status MemorySnapshot::advance_tensor(const PublishTensor& tensor, bool changed,
     piece->held = true;
     return {};
   }
-  const Bytes bytes = tensor.view.bytes;
-  if (is_computed(tensor)) {
-    if (!piece->held) DW_RETURN_IF_ERROR(piece->allocate(published_bytes(tensor)));
-    return copy_made(tensor, piece->bytes, pool_);
-  }
-  if (piece->held) {
-    copy_changes(bytes, piece->bytes, pool_);
-    return {};
-  }
-  DW_RETURN_IF_ERROR(piece->allocate(bytes.size()));
-  copy_all(bytes, piece->bytes, pool_);
-  return {};
+  const bool is_new = !piece->held;
+  if (is_new) DW_RETURN_IF_ERROR(piece->allocate(published_bytes(tensor)));
+  return copy_published(tensor, piece->bytes, is_new, pool_);
 }
 
 // Nobody waits for this one: there is time to prove that the codec led where the tensors were.
@@ -260,10 +239,7 @@ Status MemorySnapshot::prove(const Advance& next, const std::vector<size_t>& whi
     const PieceRecord& record = next.pieces[here[n]];
     return check_advanced(record, digest_of(record.digest.kind, pieces[here[n]]->bytes));
   };
-  DW_RETURN_IF_ERROR(
-      Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check, [](size_t) {
-        return Status();
-      }));
+  DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check));
   if (held.empty()) return {};
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> got, next.device->digests(held));
   for (size_t n = 0; n < there.size(); ++n) {
