@@ -39,17 +39,17 @@ bool add_file(const fs::path& path, const std::string& name, std::string* text,
 
 }  // namespace
 
-FolderWatch::FolderWatch(fs::path folder, WatchOptions options)
-    : folder_(std::move(folder)), options_(options) {
+FolderWatch::FolderWatch(fs::path folder, double settle_seconds)
+    : folder_(std::move(folder)), settle_seconds_(settle_seconds) {
   events_->watch(folder_, true);
 }
 
-Result<FolderWatch> FolderWatch::open(fs::path folder, WatchOptions options) {
+Result<FolderWatch> FolderWatch::open(fs::path folder, double settle_seconds) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
     return not_found(folder.string() + ": no such folder to watch");
   }
-  return FolderWatch(std::move(folder), options);
+  return FolderWatch(std::move(folder), settle_seconds);
 }
 
 Status FolderWatch::remember_in(fs::path file) {
@@ -100,7 +100,7 @@ Result<std::vector<fs::path>> FolderWatch::ready() {
     seen[name] = {look.fingerprint, same ? before->second.since : now};
     const auto known = remembered_.find(name);
     if (known != remembered_.end() && known->second == look.fingerprint) continue;
-    if (now - seen[name].since >= options_.settle_seconds) {
+    if (now - seen[name].since >= settle_seconds_) {
       settled.emplace_back(look.modified_ns, name);
     } else {
       unsettled_ += look.candidate;

@@ -14,17 +14,13 @@
 
 namespace deltawire {
 
-struct WatchOptions {
-  // A checkpoint counts as written when none of its files has changed for so long.
-  double settle_seconds = 2;
-};
-
 // A checkpoint is a .safetensors file or a folder in the watched one; hidden ones are passed over.
 // It is complete when its index, its shards and their headers fit together and it has settled. One
 // thread.
 class FolderWatch {
  public:
-  static Result<FolderWatch> open(std::filesystem::path folder, WatchOptions options);
+  // A checkpoint counts as written when none of its files has changed for `settle_seconds`.
+  static Result<FolderWatch> open(std::filesystem::path folder, double settle_seconds);
 
   // Where those that were published are remembered from one process to the next. Until this is
   // said they are remembered in memory only.
@@ -54,7 +50,7 @@ class FolderWatch {
     int64_t modified_ns = 0;  // the newest file's
     bool candidate = true;    // by its name
   };
-  explicit FolderWatch(std::filesystem::path folder, WatchOptions options);
+  FolderWatch(std::filesystem::path folder, double settle_seconds);
   Result<std::map<std::string, Look>> look() const;
   Status read_memory();
   Status write_memory() const;
@@ -64,7 +60,7 @@ class FolderWatch {
     double since = 0;
   };
   std::filesystem::path folder_;
-  WatchOptions options_;
+  double settle_seconds_;
   std::map<std::string, Seen> seen_;               // by name
   std::map<std::string, std::string> remembered_;  // name -> fingerprint
   std::map<std::string, std::string> skipped_;     // name -> reason

@@ -1,22 +1,15 @@
 #include "replica/ahead.h"
 
-#include <algorithm>
 #include <atomic>
 
 #include "base/log.h"
 #include "base/waves.h"
 #include "replica/stage.h"
+#include "tensor/form.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace {
-
-const TensorView* find_view(const std::vector<TensorView>& tensors, const std::string& name) {
-  const auto found = std::lower_bound(
-      tensors.begin(), tensors.end(), name,
-      [](const TensorView& one, const std::string& key) { return one.name < key; });
-  return found != tensors.end() && found->name == name ? &*found : nullptr;
-}
 
 // One entry that stands by itself, and what it patches.
 struct AheadStep {
@@ -27,9 +20,9 @@ struct AheadStep {
 std::vector<AheadStep> steps_of(DeltaPart part, const HeldNow& held) {
   std::vector<AheadStep> steps;
   for (PayloadView& view : part.entries) {
-    const TensorView* const tensor = find_view(held.tensors, view.entry.tensor);
-    const bool fits = tensor != nullptr && view.entry.dtype == tensor->dtype &&
-                      view.entry.shape == tensor->shape && view.entry.old_digest;
+    const TensorView* const tensor = find_tensor(held.tensors, view.entry.tensor);
+    const bool fits =
+        tensor != nullptr && same_form(view.entry, *tensor) && view.entry.old_digest;
     if (fits) steps.push_back({{std::move(view.entry), view.payload, quote(tensor->name)}, tensor});
   }
   return steps;

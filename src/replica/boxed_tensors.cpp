@@ -1,7 +1,6 @@
 #include "replica/boxed_tensors.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/waves.h"
 #include "codec/codec.h"
@@ -78,15 +77,6 @@ Result<std::optional<CutChange>> cut_to_box(const RedoEntry& redo, const Box& bo
 }
 
 namespace {
-
-constexpr size_t kCopyBytes = size_t{4} << 20;
-
-void copy_bytes(Bytes from, MutableBytes to, ThreadPool* pool) {
-  parallel_for(pool, (from.size() + kCopyBytes - 1) / kCopyBytes, [&](size_t i, unsigned) {
-    const size_t at = i * kCopyBytes;
-    std::memcpy(to.data() + at, from.data() + at, std::min(kCopyBytes, from.size() - at));
-  });
-}
 
 uint64_t box_bytes(const TensorSpec& form, const Box& box) {
   return tensor_size_bytes(form.dtype, box_shape(box, form.shape)).value();  // was checked
@@ -247,7 +237,7 @@ Status BoxedTensors::stage_whole(size_t number, Bytes contents) {
   if (contents.size() != tensor.size_bytes) return internal_error("contents of another size");
   DW_ASSIGN_OR_RETURN(tensor.next, make_backing(number, tensor.size_bytes));
   const MutableBytes all = tensor.next->bytes();
-  copy_bytes(contents, all, pool_);
+  copy_parallel(contents, all, pool_);
   for (const Piece& piece : tensor.pieces) {
     const BoxRows rows(piece.box, tensor.form.dtype, tensor.form.shape);
     Bytes own;

@@ -41,7 +41,7 @@ std::string place_of(const BuildContext& build, const TensorSteps& steps) {
 
 Status run_waves(const BuildContext& build,
                  const std::function<Status(const TensorSteps&, size_t, ThreadPool*)>& work,
-                 const std::function<Status(size_t)>& finish) {
+                 const std::function<Status(size_t)>& finish = {}) {
   std::vector<size_t> chosen;
   std::vector<uint64_t> sizes;
   for (size_t i = 0; i < build.steps.size(); ++i) {
@@ -53,7 +53,7 @@ Status run_waves(const BuildContext& build,
                build.memory.wave_bytes)
       .run([&](size_t i,
                ThreadPool* inner) { return work(build.steps[chosen[i]], chosen[i], inner); },
-           [&](size_t i) { return finish(chosen[i]); });
+           [&](size_t i) { return finish ? finish(chosen[i]) : Status(); });
 }
 
 Status write_new_index(const BuildContext& build, const PlannedLayout& layout,
@@ -113,7 +113,7 @@ Status build_in_place(const BuildContext& build) {
     DW_SYNC_POINT("replica: tensor built");
     return {};
   };
-  Status status = run_waves(build, work, [](size_t) { return Status(); });
+  Status status = run_waves(build, work);
   DW_RETURN_IF_ERROR(files.check_whole());  // first: what is lost looks like damage
   DW_RETURN_IF_ERROR(std::move(status));
   return files.mark().status();
@@ -141,7 +141,7 @@ Result<std::vector<std::string>> build_files(const BuildContext& build, const Pl
         return check_untouched(steps, build.target, place_of(part, steps), steps.from->view.bytes,
                                inner);
       };
-      DW_RETURN_IF_ERROR(run_waves(part, check, [](size_t) { return Status(); }));
+      DW_RETURN_IF_ERROR(run_waves(part, check));
       continue;
     }
     part.check_untouched = true;  // they are copied: every tensor is gone through
@@ -156,7 +156,7 @@ Result<std::vector<std::string>> build_files(const BuildContext& build, const Pl
       }
       return advance_tensor(steps, build.target, place_of(part, steps), data, inner);
     };
-    DW_RETURN_IF_ERROR(run_waves(part, work, [](size_t) { return Status(); }));
+    DW_RETURN_IF_ERROR(run_waves(part, work));
     DW_SYNC_POINT("replica: new file built");
     DW_RETURN_IF_ERROR(out.commit());
     written.push_back(file.from->name);

@@ -21,6 +21,10 @@ bool in_runs(const TensorSteps& steps) {
          });
 }
 
+cuda::Contents contents_of(const LiveTensor& tensor) {
+  return {{tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()};
+}
+
 bool overlap(const ByteRange& a, const ByteRange& b) {
   return a.offset < b.offset + b.size && b.offset < a.offset + a.size;
 }
@@ -81,9 +85,7 @@ void DeviceTensors::add(size_t number, LiveTensor tensor) {
 }
 
 Status DeviceTensors::fetch(const LiveTensor& tensor, MutableBytes out) {
-  const cuda::Contents contents{
-      {tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()};
-  return context_.fetch(contents, 0, out, stream_).at(place_of(tensor));
+  return context_.fetch(contents_of(tensor), 0, out, stream_).at(place_of(tensor));
 }
 
 Status DeviceTensors::check(std::span<const size_t> which, const Manifest& manifest) {
@@ -93,7 +95,7 @@ Status DeviceTensors::check(std::span<const size_t> which, const Manifest& manif
     const LiveTensor& tensor = tensors_.at(number);
     const std::vector<BoxDigest>* const boxes = boxes_hashed(manifest, tensor.name);
     if (boxes == nullptr) {
-      contents.push_back({{tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()});
+      contents.push_back(contents_of(tensor));
       numbers.push_back(number);
       continue;
     }
@@ -201,10 +203,7 @@ Status DeviceTensors::stage_change(size_t number, const ArrayChange& change) {
 Status DeviceTensors::check_arrays(std::span<const ArrayDigest> expected) {
   if (expected.empty()) return {};
   std::vector<cuda::Contents> contents;
-  for (const ArrayDigest& one : expected) {
-    const LiveTensor& tensor = tensors_.at(one.number);
-    contents.push_back({{tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()});
-  }
+  for (const ArrayDigest& one : expected) contents.push_back(contents_of(tensors_.at(one.number)));
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> got, context_.digests(contents, stream_));
   for (size_t i = 0; i < got.size(); ++i) {
     DW_RETURN_IF_ERROR(check_digest(tensors_.at(expected[i].number), got[i], expected[i].digest));

@@ -56,9 +56,7 @@ uint64_t FileSink::local_bytes() const {
 }
 
 Result<Checkpoint> FileSink::open_checkpoint() const {
-  std::vector<std::string> weights;
-  for (const auto& [name, stamp] : replica_.state->weights) weights.push_back(name);
-  Result<Checkpoint> opened = open_own_checkpoint(held_folder(), weights);
+  Result<Checkpoint> opened = open_own_checkpoint(held_folder(), replica_.state->weight_names());
   if (opened.ok() || opened.status().code() == Code::kIo) return opened;
   return base_mismatch(opened.status().message());  // a file is missing, cut short or another
 }
@@ -108,7 +106,7 @@ Status FileSink::say_defect() {
 Status FileSink::move_link() {
   record_.kind = JournalKind::kSwitch;
   for (const SideFile& file : manifest().files) record_.sides[file.name] = file.sha256.hex();
-  for (const auto& [name, stamp] : replica_.state->weights) record_.weights.push_back(name);
+  record_.weights = replica_.state->weight_names();
   DW_RETURN_IF_ERROR(make_folder(replica_.layout.new_journal()));
   return write_journal(held_folder());
 }
@@ -166,7 +164,7 @@ Status FileSink::begin_redo() {
   redo_.emplace(redo_folder(), info, memory().slab_bytes);
   files_ = std::make_unique<PatchedFiles>(*held_);
   record_.kind = JournalKind::kPatch;
-  for (const auto& [name, stamp] : replica_.state->weights) record_.weights.push_back(name);
+  record_.weights = replica_.state->weight_names();
   return {};
 }
 

@@ -29,6 +29,12 @@ struct LocalState {
   bool copy_on_write = false;
   FileStamps weights;                     // safetensors files and their index
   std::map<std::string, HeldSide> sides;  // the version's files beside them, as they were left
+
+  std::vector<std::string> weight_names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, stamp] : weights) names.push_back(name);
+    return names;
+  }
 };
 
 std::string serialise_local_state(const LocalState& state);

@@ -132,9 +132,7 @@ Result<std::optional<Checkpoint>> ReplicaCore::open_as_left() {
   DW_RETURN_IF_ERROR(check_folder());
   if (!state || unfinished || unsettled || !damage.empty() || options.copy_on_write) return none;
   if (state->replica.patching_to || find_edited(layout.root, state->weights)) return none;
-  std::vector<std::string> weights;
-  for (const auto& [name, stamp] : state->weights) weights.push_back(name);
-  Result<Checkpoint> held = open_own_checkpoint(layout.root, weights);
+  Result<Checkpoint> held = open_own_checkpoint(layout.root, state->weight_names());
   if (!held.ok()) return none;
   return std::optional(std::move(*held));
 }

@@ -102,9 +102,7 @@ Result<HeldNow> ReplicaCore::held_now() const {
   HeldNow now;
   now.memory = share_stage_memory(options.limits.memory_bytes);
   if (!state || options.copy_on_write || unfinished || !damage.empty()) return now;
-  std::vector<std::string> weights;
-  for (const auto& [name, stamp] : state->weights) weights.push_back(name);
-  DW_ASSIGN_OR_RETURN(now.files, open_own_checkpoint(layout.root, weights));
+  DW_ASSIGN_OR_RETURN(now.files, open_own_checkpoint(layout.root, state->weight_names()));
   for (const CheckpointTensor& tensor : now.files->tensors()) now.tensors.push_back(tensor.view);
   return now;
 }

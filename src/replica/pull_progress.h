@@ -14,7 +14,9 @@ namespace deltawire {
 // When the phases of a pull began and ended.
 class PhaseClock {
  public:
-  explicit PhaseClock(PullReport* report) : report_(report) {}
+  // `earlier`: seconds that the pull has taken before.
+  explicit PhaseClock(PullReport* report, double earlier = 0)
+      : report_(report), earlier_(earlier) {}
 
   void begin(std::string name) {  // ends the one before
     end();
@@ -27,11 +29,12 @@ class PhaseClock {
   }
   double now() const { return at(std::chrono::steady_clock::now()); }
   double at(std::chrono::steady_clock::time_point time) const {
-    return std::chrono::duration<double>(time - start_).count();
+    return earlier_ + std::chrono::duration<double>(time - start_).count();
   }
 
  private:
   PullReport* report_;
+  const double earlier_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   bool open_ = false;
 };

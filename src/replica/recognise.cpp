@@ -43,8 +43,6 @@ Result<std::optional<Held>> recognise_version(
   return std::optional<Held>();
 }
 
-namespace {}  // namespace
-
 Result<std::optional<LocalState>> find_lost_state(const Chain& chain, const LocalLayout& layout,
                                                   bool copy_on_write, uint64_t newest,
                                                   ThreadPool* pool) {
@@ -123,9 +121,7 @@ Status check_files(const Checkpoint& checkpoint, const Manifest& manifest,
     return base_mismatch(file_of(order[n]).path.string() + ", tensor " + quote(view.name) +
                          ": not what the manifest says: " + digest_difference(expected, got));
   };
-  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(check, [](size_t) {
-    return Status();
-  });
+  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(check);
 }
 
 Result<FileStamps> prove_files(const fs::path& folder, const std::vector<std::string>& weights,

@@ -270,8 +270,8 @@ Result<PullReport> TensorReplicaCore::commit() {
   const Pending step = std::move(*pending);
   pending.reset();
   report = step.report;
-  PullReport timed;
-  PhaseClock clock(&timed);
+  const double begin = report.seconds;
+  PhaseClock clock(&report, begin);
   held.reset();  // from here on, until all is written and proven
   clock.begin("patch");
   Status status;
@@ -283,11 +283,8 @@ Result<PullReport> TensorReplicaCore::commit() {
     status = check_digests(step.staged, step.manifest, When::kWritten).at("after the patch");
   }
   clock.end();
-  report.patch_seconds = clock.now();
-  for (const Phase& phase : timed.phases) {
-    report.phases.push_back({phase.name, report.seconds + phase.begin, report.seconds + phase.end});
-  }
-  report.seconds += clock.now();
+  report.seconds = clock.now();
+  report.patch_seconds = report.seconds - begin;
   if (!status.ok()) {
     for (TensorSet* const set : sets) set->forget();
   }

@@ -30,11 +30,13 @@ Status check_digest(const LiveTensor& tensor, const Digest& got, const Digest& e
                        ": not what the tensor has there: " + digest_difference(expected, got));
 }
 
-namespace {
-
-constexpr size_t kWrittenBytes = size_t{4} << 20;
-
-}  // namespace
+void copy_parallel(Bytes from, MutableBytes to, ThreadPool* pool) {
+  constexpr size_t kPieceBytes = size_t{4} << 20;
+  parallel_for(pool, (from.size() + kPieceBytes - 1) / kPieceBytes, [&](size_t i, unsigned) {
+    const size_t at = i * kPieceBytes;
+    std::memcpy(to.data() + at, from.data() + at, std::min(kPieceBytes, from.size() - at));
+  });
+}
 
 void HostTensors::add(size_t number, LiveTensor tensor) {
   tensors_.emplace(number, Tensor{std::move(tensor)});
@@ -117,11 +119,7 @@ uint64_t HostTensors::num_staged() const {
 
 Status HostTensors::write(const Tensor& tensor, ThreadPool* inner) {
   const MutableBytes bytes = tensor.live.bytes;
-  const Bytes whole = tensor.whole;
-  parallel_for(inner, (whole.size() + kWrittenBytes - 1) / kWrittenBytes, [&](size_t i, unsigned) {
-    const size_t at = i * kWrittenBytes;
-    std::memcpy(bytes.data() + at, whole.data() + at, std::min(kWrittenBytes, whole.size() - at));
-  });
+  copy_parallel(tensor.whole, bytes, inner);
   for (const ArrayChange& change : tensor.staged) {
     DW_RETURN_IF_ERROR(find_codec(change.codec)
                            ->apply(layout_of(tensor.live.dtype), change.payload,

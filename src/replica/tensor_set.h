@@ -78,6 +78,9 @@ class ArraySet : public TensorSet {
 // "tensor "w"", "tensor "w", box 0,0+8,4": for messages.
 std::string place_of(const LiveTensor& tensor);
 
+// Copies all of `from`.
+void copy_parallel(Bytes from, MutableBytes to, ThreadPool* pool);
+
 // BaseMismatch unless they are equal.
 Status check_digest(const LiveTensor& tensor, const Digest& got, const Manifest& manifest,
                     size_t number);

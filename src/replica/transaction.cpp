@@ -145,21 +145,14 @@ Result<PullReport> ReplicaCore::commit() {
   Pending step = std::move(*pending);
   pending.reset();
   PullReport& report = step.report;
-  const auto start = std::chrono::steady_clock::now();
-  const double before = report.seconds;
-  const auto elapsed = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  const auto phase = [&](const char* name, double begin) {
-    report.phases.push_back({name, before + begin, before + elapsed()});
-  };
+  PhaseClock clock(&report, report.seconds);
   // Time may have passed since prepare() read the files.
   if (const auto edited = find_edited(layout.root, step.held)) {
     return base_mismatch(*edited + " since the next version was prepared");
   }
+  clock.begin("journal");
   DW_RETURN_IF_ERROR(commit_journal(step));
-  phase("journal", 0);
-  const double patch_begin = elapsed();
+  clock.begin("patch");
   Unsettled done;
   Result<FileStamps> patched = carry_out(step, &report.set_aside);
   if (!patched.ok()) {
@@ -173,13 +166,13 @@ Result<PullReport> ReplicaCore::commit() {
                       held_side_files(layout.checkpoint(step.record.kind == JournalKind::kSwitch,
                                                         step.record.version),
                                       step.record, step.resumed));
-  report.patch_seconds = elapsed() - patch_begin;
-  phase("patch", patch_begin);
+  clock.end();
+  report.patch_seconds = report.phases.back().end - report.phases.back().begin;
   ReplicaState now{step.record, step.record.state, {}, utc_now(), {}};
   if (state) now.serving = state->replica.serving;
   shown = std::move(now);
   report.path = layout.checkpoint(step.record.kind == JournalKind::kSwitch, report.version);
-  report.seconds += elapsed();
+  report.seconds = clock.now();
   done.record = std::move(step.record);
   done.resumed = step.resumed;
   done.seconds = report.seconds;
