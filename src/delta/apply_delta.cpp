@@ -198,7 +198,8 @@ Result<ApplyReport> apply_delta(const fs::path& delta_path, const fs::path& base
     DW_RETURN_IF_ERROR(delta.check_unchanged());
     return base.check_unchanged();
   };
-  const Result<std::vector<TensorState>> before = check_base(base, delta, &pool, tracker.stage());
+  const Result<std::vector<TensorState>> before =
+      check_base(base.path().string(), base.tensors(), delta, &pool, tracker.stage());
   DW_RETURN_IF_ERROR(check_inputs());
   DW_RETURN_IF_ERROR(Status(before.status()));
   tracker.finish_stage(base.data_bytes());

@@ -126,8 +126,7 @@ Status apply_entry(const DeltaEntry& entry, Bytes payload, MutableBytes tensor, 
 
 Status apply_checked(const Delta::Entry& item, MutableBytes tensor, ThreadPool* pool) {
   Hasher hasher(DigestKind::kSum128);
-  DW_RETURN_IF_ERROR(
-      apply_entry(item.entry, item.payload, tensor, &hasher, pool).at(item.place));
+  DW_RETURN_IF_ERROR(apply_entry(item.entry, item.payload, tensor, &hasher, pool).at(item.place));
   return check_new_digest(item, hasher.finish());
 }
 
@@ -176,8 +175,7 @@ Result<std::vector<TensorState>> check_base(const std::string& place,
     states[i] = {view.name, view.dtype, view.shape, digest_of(DigestKind::kSum128, view.bytes)};
     return {};
   };
-  DW_RETURN_IF_ERROR(
-      Waves(std::move(sizes), Waves::Inside::kOneThread, pool, progress).run(hash));
+  DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kOneThread, pool, progress).run(hash));
 
   for (const Delta::Entry& item : delta.entries) {
     if (!item.entry.old_digest) continue;
@@ -194,11 +192,6 @@ Result<std::vector<TensorState>> check_base(const std::string& place,
                          delta.info.base.hex() + ", got " + got.hex());
   }
   return states;
-}
-
-BothDigests digests_around(unsigned width, Bytes bytes, const ChangeSpan& changes,
-                           ThreadPool* pool) {
-  return digests_around(sums_of(bytes, 0, pool), width, bytes, changes, pool);
 }
 
 BothDigests digests_around(Sums sums, unsigned width, Bytes bytes, const ChangeSpan& changes,

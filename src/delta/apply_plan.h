@@ -81,11 +81,6 @@ Result<std::vector<TensorState>> check_base(const std::string& place,
                                             const Delta& delta, ThreadPool* pool,
                                             const Progress& progress);
 
-inline Result<std::vector<TensorState>> check_base(const Checkpoint& base, const Delta& delta,
-                                                   ThreadPool* pool, const Progress& progress) {
-  return check_base(base.path().string(), base.tensors(), delta, pool, progress);
-}
-
 // Applies an entry to the bytes of its tensor. `hasher`, if not null, gets the new contents of the
 // entry's box.
 Status apply_entry(const DeltaEntry& entry, Bytes payload, MutableBytes tensor, Hasher* hasher,
@@ -107,10 +102,7 @@ struct BothDigests {
   Digest before, after;
 };
 
-// sum128 of both: `bytes` are read once, and again where they change.
-BothDigests digests_around(unsigned width, Bytes bytes, const ChangeSpan& changes,
-                           ThreadPool* pool);
-// The same with sums of `bytes` that are known: they are read where they change.
+// sum128 of both, from the sums of `bytes`, which are read where they change.
 BothDigests digests_around(Sums sums, unsigned width, Bytes bytes, const ChangeSpan& changes,
                            ThreadPool* pool);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,11 @@ class DeltaWriter {
 
   std::filesystem::path out_;     // as the caller named it
   std::filesystem::path target_;  // the same with links followed
-  std::filesystem::path folder_;  // the temporary one; empty for a single file
+  struct RemoveFolder {
+    void operator()(std::filesystem::path* folder) const noexcept;
+  };
+  // The temporary one; empty for a single file.
+  std::unique_ptr<std::filesystem::path, RemoveFolder> folder_{new std::filesystem::path};
   uint64_t part_bytes_ = 0;
   Poll poll_;
   std::vector<EntryRecord> records_;

@@ -1,4 +1,3 @@
-#include "delta/diff_states.h"
 
 #include <map>
 #include <set>

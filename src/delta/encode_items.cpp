@@ -61,24 +61,20 @@ Layout layout_of(const TensorChange& change) {
   return deltawire::layout_of(change.dtype, box_shape(change.box, change.shape));
 }
 
-Result<Choice> encode_hashed(const TensorChange& change, const Codec* codec, const Hashers& hashers,
-                             ThreadPool* pool) {
-  const Layout layout = layout_of(change);
-  const Bytes before = change.old_bytes, after = change.new_bytes;
-  if (codec == nullptr) return encode_smallest_hashed(layout, before, after, hashers, pool);
-  Choice choice;
-  choice.codec = codec->id();
-  DW_ASSIGN_OR_RETURN(choice.encoded, codec->encode_hashed(layout, before, after, hashers, pool));
-  return choice;
-}
-
 // `hash_old`: of the old bytes too, and whether or not there was a change.
 Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, bool hash_old,
                                ThreadPool* pool, EncodedItem* out) {
   Hasher old_hasher(DigestKind::kSum128), new_hasher(DigestKind::kSum128);
-  DW_ASSIGN_OR_RETURN(
-      Choice choice,
-      encode_hashed(item.change, codec, {hash_old ? &old_hasher : nullptr, &new_hasher}, pool));
+  const Hashers hashers{hash_old ? &old_hasher : nullptr, &new_hasher};
+  const Layout layout = layout_of(item.change);
+  const Bytes before = item.change.old_bytes, after = item.change.new_bytes;
+  Choice choice;
+  if (codec == nullptr) {
+    DW_ASSIGN_OR_RETURN(choice, encode_smallest_hashed(layout, before, after, hashers, pool));
+  } else {
+    choice.codec = codec->id();
+    DW_ASSIGN_OR_RETURN(choice.encoded, codec->encode_hashed(layout, before, after, hashers, pool));
+  }
   out->entry.new_digest = new_hasher.finish();
   if (hash_old) out->old_digest = old_hasher.finish();
   return choice;
@@ -110,13 +106,6 @@ Result<std::optional<Choice>> encode_by_blocks(const EncodeItem& item, const Cod
   out->old_sums = old_sums.all();
   out->new_sums = new_sums.all();
   return std::optional(Choice{CodecId::kTight, std::move(*encoded)});
-}
-
-Status check_old(const EncodeItem& item, const EncodedItem& outcome) {
-  if (outcome.old_digest == *item.old_digest) return {};
-  return base_mismatch(std::string(digest_name(outcome.old_digest.kind)) +
-                       " of what it is compared with: expected " + item.old_digest->hex() +
-                       ", got " + outcome.old_digest.hex());
 }
 
 Status encode_whole(const EncodeItem& item, const Codec* codec, ThreadPool* pool,
@@ -176,7 +165,7 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
   out->payload = std::move(choice->encoded.payload);
   out->changed = entry.num_changed != 0;
   // Unchanged too: what is compared with may be what a crash left, and equal by chance.
-  if (check) DW_RETURN_IF_ERROR(check_old(given, *out));
+  if (check) DW_RETURN_IF_ERROR(check_old_digest(*given.old_digest, out->old_digest));
   if (!all && given.old_digest) {
     out->old_digest = *given.old_digest;
     if (!out->changed) entry.new_digest = *given.old_digest;
@@ -186,6 +175,13 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
 }
 
 }  // namespace
+
+Status check_old_digest(const Digest& expected, const Digest& got) {
+  if (got == expected) return {};
+  return base_mismatch(std::string(digest_name(got.kind)) +
+                       " of what it is compared with: expected " + expected.hex() + ", got " +
+                       got.hex());
+}
 
 Status check_codec(const std::string& codec) { return codec_named(codec).status(); }
 

@@ -63,11 +63,28 @@ struct EncodeOptions {
 // InvalidArgument, naming those that are known, for a codec that is not.
 Status check_codec(const std::string& codec);
 
+// BaseMismatch unless they are equal.
+Status check_old_digest(const Digest& expected, const Digest& got);
+
 // Encodes all items on the pool's threads and hands each outcome to `take`, in order, from the
 // calling thread. Without the digest of an item that did not change its entry's new digest is the
 // known old one, or none.
 Status encode_items(const std::vector<EncodeItem>& items, const EncodeOptions& options,
                     ThreadPool* pool,
                     const std::function<Status(size_t item, EncodedItem outcome)>& take);
+
+// From two states, on disk or in memory, to the entries of a delta.
+
+// What the entries share, and the counts; `delta_bytes` and `num_parts` are the writer's to say.
+struct DeltaSummary {
+  DeltaInfo info;
+  DiffReport report;
+};
+
+// Both states are sorted by name. Entries go to `add` in that order, from the calling thread.
+Result<DeltaSummary> diff_states(
+    std::span<const TensorView> old_state, std::span<const TensorView> new_state,
+    const DiffOptions& options, const Progress& progress, ThreadPool* pool,
+    const std::function<Status(DeltaEntry entry, std::vector<uint8_t> payload)>& add);
 
 }  // namespace deltawire

@@ -1,3 +1,4 @@
+#include "delta/encode_items.h"
 #include "deltawire/delta.h"
 
 #include <algorithm>
@@ -9,8 +10,8 @@
 #include "delta/apply_plan.h"
 #include "delta/delta_reader.h"
 #include "delta/delta_writer.h"
-#include "delta/diff_states.h"
 #include "delta/tracker.h"
+#include "digest/parallel.h"
 #include "format/layout.h"
 #include "format/state_digest.h"
 #include "tensor/form.h"
@@ -137,7 +138,7 @@ Status stage_pairs(Patched* tensor, ThreadPool* pool) {
   auto changes = find_codec(item.entry.codec)->decode(layout, item.payload, tensor->bytes, pool);
   if (!changes.ok()) return std::move(changes).status().at(item.place);
   tensor->changes = std::move(changes).value();
-  tensor->state = digests_around(layout.width, tensor->bytes,
+  tensor->state = digests_around(sums_of(tensor->bytes, 0, pool), layout.width, tensor->bytes,
                                  {tensor->changes.positions, tensor->changes.values}, pool)
                       .after;
   return check_new_digest(item, tensor->state);

@@ -60,13 +60,10 @@ using PatchedDigests = std::vector<std::optional<Digest>>;
 Status apply_patches(Context::Impl& impl, std::span<const Patch> patches, ApplyMode mode,
                      Stream stream, PatchedDigests* digests = nullptr);
 
+// sum128 of each array. With `copies` (device memory for each array, aligned to 16 bytes), the same
+// pass copies the arrays there, and the digests are those of the copies.
 Result<std::vector<Digest>> digests_of(Context::Impl& impl, std::span<const Contents> arrays,
-                                       Stream stream);
-
-// Copies each array to device memory that is aligned to 16 bytes, and gives sum128 of what it has
-// written: one pass.
-Result<std::vector<Digest>> copy_summed(Context::Impl& impl, std::span<const Contents> arrays,
-                                        std::span<uint8_t* const> copies, Stream stream);
+                                       Stream stream, std::span<uint8_t* const> copies = {});
 
 // Bytes [offset, offset + out.size()) of the array as it is seen. `out` is host memory.
 // From the device in use.

@@ -14,8 +14,10 @@
 #include "base/bytes.h"
 #include "base/thread_pool.h"
 #include "codec/exponents.h"
+#include "delta/encode_items.h"
 #include "deltawire/digest.h"
 #include "deltawire/store.h"
+#include "transfer/part_stream.h"
 
 namespace deltawire {
 
@@ -126,5 +128,18 @@ void copy_overlap(Bytes bytes, uint64_t begin, uint64_t offset, MutableBytes out
 // The payload of all of `plain`; null when it does not pay. Reads it once.
 Result<std::shared_ptr<const Body>> code_array(Layout layout, std::shared_ptr<const Body> plain,
                                                ThreadPool* pool);
+
+// `plain` gives the same bytes however often it is read (StableBody), or fails. Reads it once. Null
+// when packing does not pay.
+// Tensors with coders are not read from it where they pay.
+Result<std::shared_ptr<const Body>> pack_body(std::shared_ptr<const Body> plain, ThreadPool* pool,
+                                              const CodedThere& there = {});
+
+// A tensor that replicas have nothing of, in a delta.
+
+// Its payload, whose codec goes to `entry`. `stream`: it is made while it is put, from a body that
+// reads the tensor block by block; else it is made now.
+Result<Payload> new_tensor_payload(const EncodeItem& item, const std::string& codec, bool stream,
+                                   ThreadPool* pool, DeltaEntry* entry);
 
 }  // namespace deltawire

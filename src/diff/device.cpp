@@ -50,12 +50,6 @@ namespace {
 
 constexpr uint64_t kMostSpareBytes = uint64_t{512} << 20;  // of payloads, from publish to publish
 
-std::vector<ComputedTensors::Wanted> wanted_of(std::span<const PublishTensor* const> tensors) {
-  std::vector<ComputedTensors::Wanted> all;
-  for (const PublishTensor* tensor : tensors) all.push_back({tensor});
-  return all;
-}
-
 cuda::NewArray array_of(const PublishTensor& tensor) {
   return {tensor.source.value_or(tensor.view.dtype), tensor.view.bytes.data()};
 }
@@ -201,16 +195,19 @@ Status PublishDevice::advance(std::span<const Step> steps) {
   return snapshot_.advance(all, stream_);
 }
 
-// FP8 blocks are never made whole: what is wanted of them, one look gives.
-Status PublishDevice::look_at_fp8(std::span<const PublishTensor* const> tensors,
-                                  std::span<uint8_t* const> elements, std::vector<Digest>* out,
-                                  std::vector<size_t>* others) {
+// FP8 blocks are never made whole: one look at the weights gives their digests and elements.
+Result<std::vector<Digest>> PublishDevice::look_at(std::span<const PublishTensor* const> tensors,
+                                                   std::span<uint8_t* const> elements,
+                                                   const LookAtOthers& look) {
+  std::vector<Digest> all(tensors.size());
   std::vector<cuda::Fp8Task> tasks;
-  std::vector<size_t> at;
+  std::vector<size_t> at, others;
+  std::vector<ComputedTensors::Wanted> wanted;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const cuda::Fp8Weights* const fp8 = fp8_of(tensors[i]->computed.get());
     if (fp8 == nullptr || !fp8->matrix.has_whole_words()) {
-      others->push_back(i);
+      others.push_back(i);
+      wanted.push_back({tensors[i]});
       continue;
     }
     tasks.push_back({*fp8, nullptr, nullptr, elements.empty() ? nullptr : elements[i]});
@@ -220,54 +217,43 @@ Status PublishDevice::look_at_fp8(std::span<const PublishTensor* const> tensors,
                       cuda::quantise_fp8(tasks, cuda::Fp8Digests::kSum128, stream_));
   for (size_t k = 0; k < found.size(); ++k) {
     if (!found[k].bounded) return unbounded_weights(tensors[at[k]]->view.name);
-    (*out)[at[k]] = *found[k].digest;
+    all[at[k]] = *found[k].digest;
   }
-  return {};
+  DW_RETURN_IF_ERROR(computed_.for_windows(
+      wanted, [&](size_t first, const std::vector<ComputedTensors::There>& there) -> Status {
+        const std::span<const size_t> numbers = std::span(others).subspan(first, there.size());
+        DW_ASSIGN_OR_RETURN(const std::vector<Digest> some, look(numbers, there));
+        for (size_t k = 0; k < some.size(); ++k) all[numbers[k]] = some[k];
+        return {};
+      }));
+  return all;
 }
 
 Result<std::vector<Digest>> PublishDevice::replace(std::span<const Comparison> items) {
-  std::vector<Digest> all(items.size());
   std::vector<const PublishTensor*> tensors;
   std::vector<uint8_t*> slots;
-  std::vector<size_t> others;
   if (pinned_) return unsupported("a snapshot in host memory");
   const std::lock_guard lock(mutex_);
   for (const Comparison& item : items) {
     tensors.push_back(item.after);
     slots.push_back(snapshot_.data(item.before->slot_));
   }
-  DW_RETURN_IF_ERROR(look_at_fp8(tensors, slots, &all, &others));
-  std::vector<ComputedTensors::Wanted> wanted;
-  for (const size_t i : others) wanted.push_back({tensors[i]});
-  DW_RETURN_IF_ERROR(computed_.for_windows(
-      wanted, [&](size_t first, const std::vector<ComputedTensors::There>& there) -> Status {
-        std::vector<cuda::DeviceSnapshot::Change> changes;
-        for (size_t k = 0; k < there.size(); ++k) {
-          changes.push_back({items[others[first + k]].before->slot_, array_of(there[k].tensor)});
-        }
-        DW_ASSIGN_OR_RETURN(const std::vector<Digest> some, snapshot_.replace(changes, stream_));
-        for (size_t k = 0; k < some.size(); ++k) all[others[first + k]] = some[k];
-        return {};
-      }));
-  return all;
+  return look_at(tensors, slots, [&](std::span<const size_t> numbers, const auto& there) {
+    std::vector<cuda::DeviceSnapshot::Change> changes;
+    for (size_t k = 0; k < numbers.size(); ++k) {
+      changes.push_back({items[numbers[k]].before->slot_, array_of(there[k].tensor)});
+    }
+    return snapshot_.replace(changes, stream_);
+  });
 }
 
 Result<std::vector<Digest>> PublishDevice::digests(std::span<const PublishTensor* const> tensors) {
-  std::vector<Digest> all(tensors.size());
-  std::vector<size_t> others;
   const std::lock_guard lock(mutex_);
-  DW_RETURN_IF_ERROR(look_at_fp8(tensors, {}, &all, &others));
-  std::vector<ComputedTensors::Wanted> wanted;
-  for (const size_t i : others) wanted.push_back({tensors[i]});
-  DW_RETURN_IF_ERROR(computed_.for_windows(
-      wanted, [&](size_t first, const std::vector<ComputedTensors::There>& there) -> Status {
-        std::vector<cuda::Contents> contents;
-        for (const ComputedTensors::There& one : there) contents.push_back(contents_of(one.tensor));
-        DW_ASSIGN_OR_RETURN(const std::vector<Digest> some, context_.digests(contents, stream_));
-        for (size_t k = 0; k < some.size(); ++k) all[others[first + k]] = some[k];
-        return {};
-      }));
-  return all;
+  return look_at(tensors, {}, [&](std::span<const size_t>, const auto& there) {
+    std::vector<cuda::Contents> contents;
+    for (const ComputedTensors::There& one : there) contents.push_back(contents_of(one.tensor));
+    return context_.digests(contents, stream_);
+  });
 }
 
 Result<std::vector<Digest>> PublishDevice::digests(std::span<const Held* const> held) {
@@ -279,9 +265,11 @@ Result<std::vector<Digest>> PublishDevice::digests(std::span<const Held* const> 
 
 Result<std::vector<Sums>> PublishDevice::sums(std::span<const PublishTensor* const> tensors) {
   std::vector<Sums> all;
+  std::vector<ComputedTensors::Wanted> wanted;
+  for (const PublishTensor* tensor : tensors) wanted.push_back({tensor});
   const std::lock_guard lock(mutex_);
   DW_RETURN_IF_ERROR(computed_.for_windows(
-      wanted_of(tensors), [&](size_t, const std::vector<ComputedTensors::There>& there) -> Status {
+      wanted, [&](size_t, const std::vector<ComputedTensors::There>& there) -> Status {
         std::vector<cuda::BoxContents> boxes;
         for (const ComputedTensors::There& one : there) {
           boxes.push_back({contents_of(one.tensor), one.tensor.view.shape, one.tensor.box});

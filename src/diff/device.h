@@ -116,11 +116,12 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
 
  private:
   PublishDevice(cuda::Context context, const CudaOptions& options, bool pinned);
-  // sum128 of those of FP8 blocks, to their places in `out`, and unless `elements` is empty the
-  // elements, each to its place; `others` gets the numbers of the rest.
-  Status look_at_fp8(std::span<const PublishTensor* const> tensors,
-                     std::span<uint8_t* const> elements, std::vector<Digest>* out,
-                     std::vector<size_t>* others);
+  // sum128 of all tensors: of FP8 blocks by quantising them, of the others by `look`, which gets
+  // their numbers. Unless `elements` is empty, the elements of FP8 blocks go there.
+  using LookAtOthers = std::function<Result<std::vector<Digest>>(
+      std::span<const size_t> numbers, const std::vector<ComputedTensors::There>& there)>;
+  Result<std::vector<Digest>> look_at(std::span<const PublishTensor* const> tensors,
+                                      std::span<uint8_t* const> elements, const LookAtOthers& look);
   Status read(cuda::DeviceSnapshot::Slot slot, MutableBytes out);
   void release(cuda::DeviceSnapshot::Slot slot) noexcept;
 

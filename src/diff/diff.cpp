@@ -5,9 +5,9 @@
 #include "base/thread_pool.h"
 #include "base/waves.h"
 #include "delta/encode_items.h"
+#include "diff/coded_array.h"
 #include "diff/computed_tensors.h"
 #include "diff/hash_state.h"
-#include "diff/packed_body.h"
 #include "store/bodies.h"
 #include "tensor/box.h"
 #include "tensor/form.h"
@@ -127,10 +127,8 @@ Status check_computed(const PublishTensor& tensor) {
 Status check_old(const DiffJob& job, const Digest& got, size_t i) {
   const std::optional<Digest> known =
       known_digest(job.parent, job.tensors[i].view, job.tensors[i].box);
-  if (!known || got == *known) return {};
-  return base_mismatch(
-      "tensor " + quote(job.tensors[i].view.name) + ": " + std::string(digest_name(got.kind)) +
-      " of what it is compared with: expected " + known->hex() + ", got " + got.hex());
+  if (!known) return {};
+  return check_old_digest(*known, got).at("tensor " + quote(job.tensors[i].view.name));
 }
 
 // The same of one whose slices were summed.

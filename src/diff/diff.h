@@ -34,8 +34,8 @@ unsigned diff_threads(const Limits& limits);
 // none.
 Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> tensors);
 
-// What a version's manifest says of a piece; none where it does not have the tensor in this form, or
-// does not know that box.
+// What a version's manifest says of a piece; none where it does not have the tensor in this form,
+// or does not know that box.
 std::optional<Sums> known_sums(const ParentState& version, const TensorSpec& form, const Box& box);
 std::optional<Digest> known_digest(const ParentState& version, const TensorSpec& form,
                                    const Box& box);

@@ -73,8 +73,8 @@ Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> item
       const BoxRows rows(tensor.box, tensor.view.dtype, tensor.view.shape);
       DW_ASSIGN_OR_RETURN(all.sums[all.coded.size()], sums_of_box(rows, after, pool));
     }
-    all.coded.push_back({std::string(codec.name()), std::move(encoded.payload),
-                         encoded.num_changed, {}});
+    all.coded.push_back(
+        {std::string(codec.name()), std::move(encoded.payload), encoded.num_changed, {}});
     if (changed) all.coded.back().new_digest = digest_of(DigestKind::kSum128, after);
   }
   return all;

@@ -1,4 +1,3 @@
-#include "diff/packed_body.h"
 
 #include <algorithm>
 

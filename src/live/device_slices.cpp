@@ -113,10 +113,6 @@ Status apply_together(std::span<const CopiedSlice> slices, DeviceStage* stage) {
   return {};
 }
 
-void append(std::vector<StageSlice> slices, std::vector<StageSlice>* to) {
-  std::move(slices.begin(), slices.end(), std::back_inserter(*to));
-}
-
 // Whether a GPU can apply all steps: tiles lie in one box each, other payloads are of arrays that
 // are held whole. False for bad payloads too: the host says what is wrong.
 bool device_decodes(const StageSlice& slice) {
@@ -130,16 +126,17 @@ bool device_decodes(const StageSlice& slice) {
 void SlicePlan::add(const HeldBoxes& held, std::span<const StageStep> steps,
                     uint64_t device_slice_bytes) {
   constexpr uint64_t kHostSliceBytes = uint64_t{4} << 20;
-  if (held.memory == Memory::kCuda) {
-    std::vector<StageSlice> slices = cut_slices(held, steps, device_slice_bytes);
-    for (const StageSlice& slice : slices) {
-      for (const LocalBox& box : slice.boxes) device_arrays.push_back(box.data);
-    }
-    if (std::all_of(slices.begin(), slices.end(), device_decodes)) {
-      return append(std::move(slices), &device);
+  const bool on_gpu = held.memory == Memory::kCuda;
+  std::vector<StageSlice> slices =
+      cut_slices(held, steps, on_gpu ? device_slice_bytes : kHostSliceBytes);
+  for (const StageSlice& slice : slices) {
+    for (const LocalBox& box : slice.boxes) {
+      if (on_gpu) device_arrays.push_back(box.data);
     }
   }
-  append(cut_slices(held, steps, kHostSliceBytes), &host);
+  const bool decoded_there = on_gpu && std::all_of(slices.begin(), slices.end(), device_decodes);
+  if (on_gpu && !decoded_there) slices = cut_slices(held, steps, kHostSliceBytes);
+  std::move(slices.begin(), slices.end(), std::back_inserter(decoded_there ? device : host));
 }
 
 std::vector<CopiedRows> copied_rows(const StageSlice& slice, uint8_t* copy) {

@@ -176,7 +176,9 @@ Result<Exchange> Exchange::stage(std::span<const ExchangeList> lists,
   return guard_memory("staging", [&] {
     std::vector<OwnedList> own;
     for (const ExchangeList& list : lists) {
-      own.push_back({list.bytes, list.width, list.memory,
+      own.push_back({list.bytes,
+                     list.width,
+                     list.memory,
                      {list.offsets.begin(), list.offsets.end()},
                      {list.values.begin(), list.values.end()}});
     }

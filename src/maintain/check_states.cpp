@@ -1,4 +1,3 @@
-#include "maintain/check_states.h"
 
 #include <algorithm>
 #include <map>

@@ -93,6 +93,10 @@ ObjectCopier Mirror::Impl::copier(bool verify) const {
 // The next version, with an anchor where the mirror does not hold the one before it; none: there
 // is none yet.
 Result<std::optional<StartingPoint>> Mirror::Impl::plan() {
+  const auto go_on = [&]() -> Result<std::optional<StartingPoint>> {
+    DW_ASSIGN_OR_RETURN(const bool there, has_version(source.store(), *last + 1));
+    return there ? std::optional(StartingPoint{*last + 1, {}}) : std::nullopt;
+  };
   if (last) {
     DW_ASSIGN_OR_RETURN(const auto newest, source.newest_after(head.value_or(*last)));
     head = newest.version;
@@ -104,8 +108,8 @@ Result<std::optional<StartingPoint>> Mirror::Impl::plan() {
     const bool leaves_out = options.since && *options.since > *last + 1;
     if (*head == *last && !leaves_out) return std::optional<StartingPoint>();
     if (!leaves_out) {
-      DW_ASSIGN_OR_RETURN(const bool there, has_version(source.store(), *last + 1));
-      if (there) return std::optional(StartingPoint{*last + 1, {}});
+      DW_ASSIGN_OR_RETURN(const auto next, go_on());
+      if (next) return next;
     }
   } else {
     DW_ASSIGN_OR_RETURN(head, source.head());
@@ -115,8 +119,8 @@ Result<std::optional<StartingPoint>> Mirror::Impl::plan() {
   if (start.ok()) return std::optional(*start);
   // Of what is to be left out, nothing is whole: then all of it is copied.
   if (last && options.since && start.status().code() == Code::kNotFound && *last < *head) {
-    DW_ASSIGN_OR_RETURN(const bool there, has_version(source.store(), *last + 1));
-    if (there) return std::optional(StartingPoint{*last + 1, {}});
+    DW_ASSIGN_OR_RETURN(const auto next, go_on());
+    if (next) return next;
   }
   return start.status();
 }

@@ -68,7 +68,8 @@ std::vector<ObjectAtHand> Draft::at_hand() const {
   return objects;
 }
 
-std::unique_ptr<PartStream> Publisher::Impl::open_stream(Tensors tensors, PublishClock clock) {
+// A device's snapshot is advanced by the changes: there is no cheaper way to write only those.
+Draft Publisher::Impl::begin_delta(Tensors tensors, bool keep, PublishClock clock) {
   const MemoryShares shares = share_memory(options.limits.memory_bytes, options.part_bytes);
   PartStreamOptions parts;
   parts.folder = part_folder(next_version(), random_hex(kAttemptDigits), options.ranks.rank);
@@ -81,13 +82,8 @@ std::unique_ptr<PartStream> Publisher::Impl::open_stream(Tensors tensors, Publis
   const auto keep_going = [this, model_bytes = bytes_of(tensors)] {
     return !options.progress || options.progress(model_bytes, model_bytes);
   };
-  return std::make_unique<PartStream>(*store, parts, clock, keep_going);
-}
-
-// A device's snapshot is advanced by the changes: there is no cheaper way to write only those.
-Draft Publisher::Impl::begin_delta(Tensors tensors, bool keep, PublishClock clock) {
   Draft draft;
-  draft.stream = open_stream(tensors, clock);
+  draft.stream = std::make_unique<PartStream>(*store, parts, clock, keep_going);
   if (keep || device) draft.kept.emplace(options.limits.memory_bytes / kKeptShare);
   return draft;
 }

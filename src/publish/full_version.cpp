@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/sync_point.h"
-#include "diff/packed_body.h"
+#include "diff/coded_array.h"
 #include "format/checkpoint_files.h"
 #include "store/bodies.h"
 #include "tensor/box.h"
@@ -110,11 +110,9 @@ void sort_for_file(std::vector<WholeTensor>* tensors) {
 }
 
 // The names of an adapter, as PEFT saves it; in a model they have the name of the adapter inside.
-template <typename Tensors, typename NameOf>
-bool is_adapter(const Tensors& tensors, NameOf name_of) {
+bool is_adapter(const std::vector<std::string_view>& names) {
   bool has_lora = false;
-  for (const auto& tensor : tensors) {
-    const std::string_view name = name_of(tensor);
+  for (const std::string_view name : names) {
     if (!name.starts_with("base_model.model.")) return false;
     has_lora |= name.ends_with(".lora_A.weight") || name.ends_with(".lora_embedding_A");
   }
@@ -156,11 +154,12 @@ bool names_fit(const Checkpoint& checkpoint) {
 
 Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensors,
                                                  uint64_t shard_bytes) {
-  std::stable_sort(
-      tensors.begin(), tensors.end(),
-      [](const WholeTensor& a, const WholeTensor& b) { return a.spec.name < b.spec.name; });
-  const bool adapter = is_adapter(
-      tensors, [](const WholeTensor& tensor) -> std::string_view { return tensor.spec.name; });
+  std::stable_sort(tensors.begin(), tensors.end(), [](const WholeTensor& a, const WholeTensor& b) {
+    return a.spec.name < b.spec.name;
+  });
+  std::vector<std::string_view> names;
+  for (const WholeTensor& tensor : tensors) names.push_back(tensor.spec.name);
+  const bool adapter = is_adapter(names);
   if (adapter) shard_bytes = UINT64_MAX;  // PEFT and engines know no adapters in several files
   std::vector<std::vector<WholeTensor>> shards(1);
   uint64_t filled = 0, total = 0;
@@ -208,11 +207,9 @@ Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint,
     }
     return lay_out_checkpoint(std::move(tensors));
   }
-  const std::string_view single =
-      is_adapter(checkpoint.tensors(),
-                 [](const auto& tensor) -> std::string_view { return tensor.view.name; })
-          ? kAdapterFile
-          : kSingleFile;
+  std::vector<std::string_view> names;
+  for (const CheckpointTensor& tensor : checkpoint.tensors()) names.push_back(tensor.view.name);
+  const std::string_view single = is_adapter(names) ? kAdapterFile : kSingleFile;
   std::vector<FullFile> files;
   for (const CheckpointFile& file : checkpoint.files()) {
     const std::string name = checkpoint.has_index() ? file.name : std::string(single);

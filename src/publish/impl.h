@@ -15,7 +15,6 @@
 #include "diff/diff.h"
 #include "publish/anchor.h"
 #include "publish/full_version.h"
-#include "publish/known_stores.h"
 #include "publish/ranks.h"
 #include "publish/record.h"
 #include "publish/side_files.h"
@@ -78,6 +77,28 @@ inline void describe_state(const NewState& state, PublishReport* report) {
   report->num_changed = state.num_changed;
 }
 
+// What a snapshot's folder notes of the store that it was published to: which one, and the newest
+// version there. Tells a store that is new, or behind, from one that has lost its run or versions.
+
+struct KnownVersion {
+  std::string run;
+  Held version;
+  std::string elsewhere = {};  // another store that it was published to; empty: this one
+};
+
+// Best effort: without the note a loss is not noticed, and nothing else is lost.
+void remember_store(const Store& store, const std::filesystem::path& snapshot,
+                    const std::optional<KnownVersion>& newest);
+std::optional<KnownVersion> known_version(const Store& store,
+                                          const std::filesystem::path& snapshot);
+
+// For a store that holds no run. NotFound when the snapshot is of a run; with a snapshot per run,
+// when one of the snapshots in the folder is of a run in this very store.
+Status check_no_run_was_here(const Store& store, const SnapshotInFolder& place);
+
+// Lets go of what would be refused: the notes, and the snapshot where there is one for all runs.
+Status forget_runs(const Store& store, const SnapshotInFolder& place);
+
 struct Publisher::Impl {
   Impl(std::shared_ptr<Store> store_, PublishOptions options_);
   ~Impl();
@@ -115,10 +136,11 @@ struct Publisher::Impl {
     std::vector<PublishTensor> tensors = {};
     PublishReport report = {};
     Draft draft = {};
-    Status unfit = {};                 // why the tensors of a rank cannot be published
-    Step step = {};                    // of ranks
-    std::future<Status> is_free = {};  // asked while the work goes on: a distant store takes its time
-    bool over = false;                 // all is done: the report says how it went
+    Status unfit = {};  // why the tensors of a rank cannot be published
+    Step step = {};     // of ranks
+    std::future<Status> is_free =
+        {};             // asked while the work goes on: a distant store takes its time
+    bool over = false;  // all is done: the report says how it went
   };
   std::unique_ptr<Attempt> captured;  // waits for finish()
 
@@ -183,7 +205,6 @@ struct Publisher::Impl {
   PublishReport report_of(Attempt attempt) const;
 
   // draft.cpp
-  std::unique_ptr<PartStream> open_stream(Tensors tensors, PublishClock clock);
   Draft begin_delta(Tensors tensors, bool keep, PublishClock clock);
   Result<StateDiff> diff(Tensors tensors, uint64_t give_up_bytes, PublishClock clock, Draft* draft,
                          PublishReport* report);

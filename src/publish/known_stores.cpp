@@ -1,5 +1,3 @@
-#include "publish/known_stores.h"
-
 #include <algorithm>
 #include <sstream>
 #include <string>

@@ -88,6 +88,12 @@ Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> te
   return lay_out_checkpoint(std::move(wholes));
 }
 
+FullSource source_of(std::span<const PublishTensor> tensors,
+                     const std::optional<SidePaths>& extra_files) {
+  return {[=](const Contents& contents) { return files_of_tensors(tensors, contents); },
+          extra_files};
+}
+
 }  // namespace
 
 Status Publisher::Impl::open() {
@@ -264,19 +270,13 @@ SnapshotMemory Publisher::memory() const {
 Result<PublishReport> Publisher::publish(std::span<const PublishTensor> tensors,
                                          const std::optional<SidePaths>& extra_files,
                                          std::optional<uint64_t> step) {
-  return impl_->publish(
-      tensors,
-      {[&](const Contents& contents) { return files_of_tensors(tensors, contents); }, extra_files},
-      step);
+  return impl_->publish(tensors, source_of(tensors, extra_files), step);
 }
 
 Status Publisher::capture(std::span<const PublishTensor> tensors,
                           const std::optional<SidePaths>& extra_files,
                           std::optional<uint64_t> step) {
-  return impl_->capture(
-      tensors,
-      {[&](const Contents& contents) { return files_of_tensors(tensors, contents); }, extra_files},
-      step);
+  return impl_->capture(tensors, source_of(tensors, extra_files), step);
 }
 
 Result<PublishReport> Publisher::finish() { return impl_->finish(); }

@@ -46,6 +46,9 @@ class Snapshot : public OldState {
   virtual Status advance(const Advance& next) = 0;
 };
 
+// A box of a tensor: in place if it is contiguous, else as a copy.
+Result<std::optional<OldPiece>> cut_piece(const TensorSpec& form, Bytes all, const Box& box);
+
 // In memory, one buffer per tensor or box, on the host or on a device. Only what changed is written
 // when it advances.
 class MemorySnapshot final : public Snapshot {

@@ -11,7 +11,6 @@
 #include "replica/local_file.h"
 #include "replica/overwrite.h"
 #include "store/bodies.h"
-#include "tensor/box.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
@@ -76,18 +75,7 @@ Result<std::optional<OldPiece>> FileSnapshot::find(const TensorSpec& form, const
   if (tensor == nullptr || !same_form(tensor->view, form)) {
     return std::optional<OldPiece>();
   }
-  const Bytes all = tensor->view.bytes;
-  if (box.whole()) return std::optional(OldPiece{all});
-  const BoxRows rows(box, form.dtype, form.shape);
-  if (rows.count() <= 1) {  // in one piece
-    const uint64_t begin = rows.count() == 0 ? 0 : rows.position(0);
-    const uint64_t size = rows.count() * rows.row_bytes();
-    return std::optional(OldPiece{all.subspan(begin, size)});
-  }
-  const uint64_t size = rows.count() * rows.row_bytes();
-  DW_ASSIGN_OR_RETURN(const auto owner, allocate_bytes(size));
-  copy_box_out(box, form.dtype, form.shape, all, {owner.get(), size});
-  return std::optional(OldPiece{{owner.get(), size}, owner});
+  return cut_piece(form, tensor->view.bytes, box);
 }
 
 SnapshotMemory FileSnapshot::memory() const {

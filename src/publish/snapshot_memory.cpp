@@ -36,6 +36,17 @@ Status check_advanced(const PieceRecord& record, const Digest& got) {
 
 }  // namespace
 
+Result<std::optional<OldPiece>> cut_piece(const TensorSpec& form, Bytes all, const Box& box) {
+  const BoxRows rows(box, form.dtype, form.shape);
+  const uint64_t size = rows.count() * rows.row_bytes();
+  if (rows.count() <= 1) {
+    return std::optional(OldPiece{all.subspan(rows.count() == 0 ? 0 : rows.position(0), size)});
+  }
+  DW_ASSIGN_OR_RETURN(const auto owner, allocate_bytes(size));
+  copy_box_out(box, form.dtype, form.shape, all, {owner.get(), size});
+  return std::optional(OldPiece{{owner.get(), size}, owner});
+}
+
 MemorySnapshot::MemorySnapshot(MemoryState state, ThreadPool* pool) : pool_(pool) {
   for (auto& [name, tensor] : state) {
     tensors_[name] = {{name, tensor.dtype, tensor.shape}, {{{}, true, tensor.bytes, tensor.owner}}};
@@ -75,11 +86,7 @@ Result<std::optional<OldPiece>> MemorySnapshot::find(const TensorSpec& form, con
     return not_found("tensor " + quote(form.name) + ": the snapshot does not hold box " +
                      (box.whole() ? "of all" : box_to_string(box)));
   }
-  DW_ASSIGN_OR_RETURN(const uint64_t size,
-                      tensor_size_bytes(form.dtype, box_shape(box, form.shape)));
-  DW_ASSIGN_OR_RETURN(const auto owner, allocate_bytes(size));
-  copy_box_out(box, form.dtype, form.shape, whole->bytes, {owner.get(), size});
-  return std::optional(OldPiece{{owner.get(), size}, owner});
+  return cut_piece(form, whole->bytes, box);
 }
 
 Status MemorySnapshot::narrow(std::span<const PublishTensor> tensors) {
@@ -90,8 +97,7 @@ Status MemorySnapshot::narrow(std::span<const PublishTensor> tensors) {
     if (!piece) continue;
     Piece copy{tensor.box};
     DW_RETURN_IF_ERROR(copy.allocate(piece->bytes.size()));
-    DW_RETURN_IF_ERROR(
-        copy_published({{form, piece->bytes}, tensor.box}, copy.bytes, true, pool_));
+    DW_RETURN_IF_ERROR(copy_published({{form, piece->bytes}, tensor.box}, copy.bytes, true, pool_));
     Tensor& held = kept[form.name];
     static_cast<TensorSpec&>(held) = form;
     held.pieces.push_back(std::move(copy));

@@ -180,7 +180,8 @@ Result<std::string> Publisher::Impl::decide(const std::vector<std::string>& text
     DW_RETURN_IF_ERROR(join_full(std::move(reports), share));
   }
   if (!outcome.full_reason.empty() || share->attempt.draft.state.unchanged) return to_text(outcome);
-  DW_RETURN_IF_ERROR(commit(&share->attempt.draft, &share->source, share->attempt.clock, &share->attempt.report));
+  DW_RETURN_IF_ERROR(
+      commit(&share->attempt.draft, &share->source, share->attempt.clock, &share->attempt.report));
   share->committed = true;
   outcome.committed = head->digest;
   return to_text(outcome);

@@ -21,8 +21,7 @@ std::vector<AheadStep> steps_of(DeltaPart part, const HeldNow& held) {
   std::vector<AheadStep> steps;
   for (PayloadView& view : part.entries) {
     const TensorView* const tensor = find_tensor(held.tensors, view.entry.tensor);
-    const bool fits =
-        tensor != nullptr && same_form(view.entry, *tensor) && view.entry.old_digest;
+    const bool fits = tensor != nullptr && same_form(view.entry, *tensor) && view.entry.old_digest;
     if (fits) steps.push_back({{std::move(view.entry), view.payload, quote(tensor->name)}, tensor});
   }
   return steps;

@@ -18,14 +18,14 @@ constexpr auto kPeriod = std::chrono::seconds(60);
 constexpr size_t kIdDigits = 16, kShownDigits = 8;
 constexpr uint64_t kMaxIdBytes = 1 << 10;
 
-bool is_id(std::string_view text) { return text.size() == kIdDigits && is_hex(text); }
-
 }  // namespace
 
 Result<std::string> replica_id(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "id";
   const Result<std::string> text = read_text_file(file, kMaxIdBytes);
-  if (text.ok() && is_id(text->substr(0, kIdDigits))) return text->substr(0, kIdDigits);
+  if (text.ok() && text->size() >= kIdDigits && is_hex(text->substr(0, kIdDigits))) {
+    return text->substr(0, kIdDigits);
+  }
   if (!text.ok() && text.status().code() == Code::kIo) return text.status();
   const std::string id = random_hex(kIdDigits);
   DW_RETURN_IF_ERROR(write_text_file(file, id + "\n"));
@@ -146,18 +146,14 @@ void ReplicaBeat::run() {
   while (!stop_ || due_) {
     if (!due_ && changed_.wait_for(lock, kPeriod) == std::cv_status::timeout) due_ = spoken;
     if (!due_) continue;
-    say(lock);
+    due_ = false;
     spoken = true;
+    const Heartbeat beat = beat_;
+    lock.unlock();
+    const Status status = writer_.write(beat, unix_now());
+    if (!status.ok()) log_event(LogLevel::kDebug, "replica.heartbeat_failed", {{"error", status}});
+    lock.lock();
   }
-}
-
-void ReplicaBeat::say(std::unique_lock<std::mutex>& lock) {
-  due_ = false;
-  const Heartbeat beat = beat_;
-  lock.unlock();
-  const Status status = writer_.write(beat, unix_now());
-  if (!status.ok()) log_event(LogLevel::kDebug, "replica.heartbeat_failed", {{"error", status}});
-  lock.lock();
 }
 
 }  // namespace deltawire

@@ -56,7 +56,6 @@ class ReplicaBeat {
 
  private:
   void run();
-  void say(std::unique_lock<std::mutex>& lock);
 
   HeartbeatWriter writer_;
   std::mutex mutex_;

@@ -134,10 +134,7 @@ Status BoxedTensors::check(std::span<const size_t> which, const Manifest& manife
     }
     const Digest got = tensor_digest(tensor.form.dtype, tensor.form.shape, tensor.backing->bytes(),
                                      boxes_hashed(manifest, tensor.form.name));
-    const Digest& expected = manifest.digests[which[i]];
-    if (got == expected) return {};
-    return base_mismatch(place + ": not what version " + std::to_string(manifest.version) +
-                         " says: " + digest_difference(expected, got));
+    return check_digest(place, got, manifest, which[i]);
   };
   DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check_one));
   return check_pieces(which);

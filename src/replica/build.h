@@ -12,6 +12,7 @@
 #include "deltawire/delta.h"
 #include "deltawire/status.h"
 #include "format/schema.h"
+#include "replica/journal.h"
 #include "replica/journal_redo.h"
 #include "replica/limits.h"
 #include "replica/tensors.h"
@@ -46,5 +47,22 @@ Status build_in_place(const BuildContext& build);
 // index if the source has one and anything is relaid. Returns the names of what it wrote.
 Result<std::vector<std::string>> build_files(const BuildContext& build, const PlannedLayout& layout,
                                              const std::filesystem::path& folder);
+
+struct NewFiles {
+  std::filesystem::path folder;  // where they are made
+  std::filesystem::path held;    // where the held ones are
+  FileStamps weights;            // which; none: nothing is held
+  bool apart = false;            // all files of the version are wanted, not those alone that change
+};
+
+// Copy-on-write, or tensors came, went or changed their form. The record says which files there are
+// and what becomes of them.
+Result<JournalRecord> build_from_held(const BuildContext& build, std::span<const Delta> deltas,
+                                      const NewFiles& files);
+
+// A version stored whole, whose files are in `fetched`, and what deltas make of it: all files are
+// new. Takes files out of `fetched`.
+Result<JournalRecord> build_from_whole(const BuildContext& build, const Hop& whole,
+                                       const std::filesystem::path& fetched, const NewFiles& files);
 
 }  // namespace deltawire

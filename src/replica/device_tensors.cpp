@@ -106,11 +106,12 @@ Status DeviceTensors::check(std::span<const size_t> which, const Manifest& manif
         }));
     DW_RETURN_IF_ERROR(fetch(tensor, copy.bytes()));
     const Digest got = tensor_digest(tensor.dtype, tensor.shape, copy.bytes(), boxes);
-    DW_RETURN_IF_ERROR(check_digest(tensor, got, manifest, number));
+    DW_RETURN_IF_ERROR(check_digest(place_of(tensor), got, manifest, number));
   }
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> got, context_.digests(contents, stream_));
   for (size_t i = 0; i < got.size(); ++i) {
-    DW_RETURN_IF_ERROR(check_digest(tensors_.at(numbers[i]), got[i], manifest, numbers[i]));
+    DW_RETURN_IF_ERROR(
+        check_digest(place_of(tensors_.at(numbers[i])), got[i], manifest, numbers[i]));
   }
   return {};
 }
@@ -261,7 +262,7 @@ Status DeviceTensors::check_written(std::span<const size_t> which, const Manifes
     if (read_again_ || !summed) {
       others.push_back(number);
     } else {
-      DW_RETURN_IF_ERROR(check_digest(tensor, known->second, manifest, number));
+      DW_RETURN_IF_ERROR(check_digest(place_of(tensor), known->second, manifest, number));
     }
   }
   return others.empty() ? Status() : check(others, manifest);

@@ -5,7 +5,6 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/guard.h"
-#include "base/log.h"
 #include "base/sync_point.h"
 #include "chain/named_objects.h"
 #include "format/checkpoint_files.h"
@@ -95,17 +94,13 @@ Status FileSink::check_held() {
 // At the version already, but for the files beside the weights.
 Status FileSink::say_defect() {
   if (!replica_.options.repair) return base_mismatch(sides_.defect);
-  log_event(LogLevel::kWarning, "replica.repair",
-            {{"local", replica_.layout.root}, {"reason", sides_.defect}});
-  attempt_.report.repaired = true;
-  attempt_.report.repair_reason = sides_.defect;
+  note_repair(replica_.layout.root.string(), sides_.defect, &attempt_.report);
   return {};
 }
 
 // Already at the version, but `current` points elsewhere: a step that moves nothing but the link.
 Status FileSink::move_link() {
   record_.kind = JournalKind::kSwitch;
-  for (const SideFile& file : manifest().files) record_.sides[file.name] = file.sha256.hex();
   record_.weights = replica_.state->weight_names();
   DW_RETURN_IF_ERROR(make_folder(replica_.layout.new_journal()));
   return write_journal(held_folder());
@@ -209,7 +204,6 @@ Status FileSink::build(FetchedVersion version) {
 // New files beside the weights become part of the step; a version's own folder gets all of them.
 Status FileSink::place_sides() {
   const bool apart = record_.kind == JournalKind::kSwitch;
-  for (const SideFile& file : manifest().files) record_.sides[file.name] = file.sha256.hex();
   record_.replaces = sides_.ours;
   // A folder that is there already may be this version's from before.
   const fs::path before = replica_.layout.version(manifest().version);
@@ -254,19 +248,14 @@ Result<FileStamps> FileSink::stamp_written(const fs::path& files) const {
   return stamp_files(files, names);
 }
 
-void FileSink::name_version(JournalRecord* record) const {
-  record->run = manifest().run;
-  record->version = manifest().version;
-  record->manifest = attempt_.plan.target.digest.hex();
-  record->state = manifest().state.hex();
-  record->target = manifest();
-}
-
 // `files` are those that the step brings.
 Status FileSink::write_journal(const fs::path& files) {
   attempt_.clock.begin("journal");
   const fs::path folder = replica_.layout.new_journal();
-  name_version(&record_);
+  static_cast<Identity&>(record_) = attempt_.plan.target.identity();
+  record_.state = manifest().state.hex();
+  record_.target = manifest();
+  for (const SideFile& file : manifest().files) record_.sides[file.name] = file.sha256.hex();
   ReplicaCore::Pending pending;
   if (record_.kind != JournalKind::kPatch || !record_.files.empty()) {
     std::vector<std::string> names = record_.weights;

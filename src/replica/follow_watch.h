@@ -25,8 +25,6 @@ class FollowWatch {
   void wake() { events_.wake(); }  // from any thread
 
  private:
-  bool wait_for_news(double seconds);  // true: there are some
-
   PushSource* const pushed_;  // null: the store is polled
   uint64_t news_ = 0;         // notifications so far
   const std::string folder_;  // of manifests; empty: not on this machine

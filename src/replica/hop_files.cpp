@@ -27,11 +27,9 @@ Result<std::vector<FetchItem>> HopFiles::make() const {
   for (size_t h = 0; h < hops_.size(); ++h) {
     const Hop& hop = hops_[h];
     const fs::path folder = hop.base ? hop_folder(h) : anchor();
-    DW_RETURN_IF_ERROR(remove_tree(folder));
-    DW_RETURN_IF_ERROR(make_folder(folder));
-    if (!hop.base) {
-      DW_RETURN_IF_ERROR(remove_tree(packed()));
-      DW_RETURN_IF_ERROR(make_folder(packed()));
+    for (const fs::path& empty : {folder, hop.base ? folder : packed()}) {
+      DW_RETURN_IF_ERROR(remove_tree(empty));
+      DW_RETURN_IF_ERROR(make_folder(empty));
     }
     for (size_t p = 0; p < hop.parts.size(); ++p) {
       FetchItem item{hop.parts[p], part(h, p).path};

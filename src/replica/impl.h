@@ -67,6 +67,10 @@ struct ReplicaCore : ReplicaBase {
         options(std::move(the_options)) {}
   ~ReplicaCore() override;
 
+  std::filesystem::path folder_of(const JournalRecord& record) const {  // once it is carried out
+    return layout.checkpoint(record.kind == JournalKind::kSwitch, record.version);
+  }
+
   // replica.cpp
   Status open();
   Status open_folder();

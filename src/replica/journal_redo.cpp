@@ -152,8 +152,9 @@ Status make_redo_of_changes(const TensorView& before, const Changes& changes,
     entry.num_changed = positions.size();
     redo.payload = gaps_payload(width, positions, values);
     const Bytes own = before.bytes.subspan(range.offset, range.size);
-    const BothDigests both =
-        entry.box.whole() ? digests : digests_around(width, own, {positions, values}, pool);
+    const BothDigests both = entry.box.whole() ? digests
+                                               : digests_around(sums_of(own, 0, pool), width, own,
+                                                                {positions, values}, pool);
     entry.old_digest = both.before;
     entry.new_digest = both.after;
     DW_RETURN_IF_ERROR(take(std::move(redo)));

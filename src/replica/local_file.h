@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -14,9 +15,28 @@
 #include "deltawire/checkpoint.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
-#include "replica/file_stamp.h"
 
 namespace deltawire {
+
+// Tells whether a file is as it was left, without reading it.
+struct FileStamp {
+  uint64_t size_bytes = 0, inode = 0;
+  int64_t modified_ns = 0, changed_ns = 0;
+
+  bool operator==(const FileStamp&) const = default;
+};
+using FileStamps = std::map<std::string, FileStamp>;  // by name in a folder
+
+Result<FileStamp> stamp_of(const std::filesystem::path& file);
+// Of an open file, which is given a time of change that no later write gives it again: kernels
+// note the times of writes in steps of milliseconds.
+Result<FileStamp> mark_file(int fd, const std::filesystem::path& file);
+
+// Stamps of `names` in `folder`.
+Result<FileStamps> stamp_files(const std::filesystem::path& folder,
+                               const std::vector<std::string>& names);
+// The first file that is not as it was left, or none: "model.safetensors was changed".
+std::optional<std::string> find_edited(const std::filesystem::path& folder, const FileStamps& left);
 
 // An existing file, mapped for writing. What is written is seen by every other mapping of the file
 // at once, and is on disk when sync() returns. Different threads may write different ranges.
@@ -64,6 +84,8 @@ class PatchedFiles {
   // The bytes of one of the checkpoint's tensors. BaseMismatch when its file has another size now.
   Result<Bytes> to_read(const CheckpointTensor& tensor);
   Result<MutableBytes> to_write(const CheckpointTensor& tensor);
+  // Writes from `offset` of the tensor on, as PatchedFile::write_at().
+  Status write_at(const CheckpointTensor& tensor, uint64_t offset, Bytes contents);
   Status check_whole() const;
   // After the last write: how the files that were written are left, by name.
   Result<FileStamps> mark();

@@ -12,7 +12,7 @@
 
 #include "deltawire/replica.h"
 #include "deltawire/status.h"
-#include "replica/file_stamp.h"
+#include "replica/local_file.h"
 
 namespace deltawire {
 
@@ -46,10 +46,13 @@ Status write_local_state(const std::filesystem::path& file, const LocalState& st
 
 // What state.json and journals share: how a file was left, and which version something is.
 nlohmann::json stamp_json(const FileStamp& stamp);
-bool read_stamp(const nlohmann::json& json, FileStamp* stamp);
+bool read_stamps(const nlohmann::json& json, FileStamps* stamps);
 
 nlohmann::json identity_json(const Identity& identity);
 bool read_identity(const nlohmann::json& json, Identity* identity);
+// False: there is no such member, or it is of another type.
+bool read_number(const nlohmann::json& json, const char* key, uint64_t* out);
+bool read_text(const nlohmann::json& json, const char* key, std::string* out);
 
 // Where things are in a replica's folder. What files of a checkpoint may be called there is in
 // format/checkpoint_files.h.

@@ -21,8 +21,8 @@ constexpr uint64_t kSampledEvery = uint64_t{8} << 20, kSampledBytes = uint64_t{2
 
 // A stretch of a file, as it is to be.
 struct Stretch {
-  size_t file = 0;
-  uint64_t offset = 0;
+  const CheckpointTensor* tensor = nullptr;
+  uint64_t offset = 0;  // in the tensor
   Bytes contents;
   bool compare = false;  // most of it is the same
   bool last = false;     // of its tensor
@@ -74,35 +74,26 @@ std::vector<Stretch> stretches_of(const Checkpoint& held, std::span<const NewCon
     for (uint64_t at = 0, size = 0; at < all.size(); at += size) {
       const uint64_t offset = found->offset + at;  // stretches end where pages of the file do
       size = std::min(kOverwrittenPieceBytes - offset % kOverwrittenPieceBytes, all.size() - at);
-      stretches.push_back(
-          {found->file, offset, all.subspan(at, size), sparse, at + size == all.size()});
+      stretches.push_back({found, at, all.subspan(at, size), sparse, at + size == all.size()});
     }
   }
   return stretches;
 }
 
 Result<FileStamps> write_stretches(const Checkpoint& held, const std::vector<Stretch>& stretches,
-                                   FileStamps stamps, ThreadPool* pool) {
-  std::vector<PatchedFile> files;
-  for (const CheckpointFile& file : held.files()) {
-    DW_ASSIGN_OR_RETURN(PatchedFile opened, PatchedFile::open(file.path));
-    if (opened.bytes().size() != file.bytes.size()) {
-      return base_mismatch(file.path.string() + ": another process changed its size");
-    }
-    DW_RETURN_IF_ERROR(opened.take_holes());
-    files.push_back(std::move(opened));
-  }
+                                   const FileStamps& stamps, ThreadPool* pool) {
+  PatchedFiles files(held);
   const bool in_memory = is_in_memory(held);
   DW_RETURN_IF_ERROR(
       parallel_try("overwriting", pool, stretches.size(), [&](size_t i, unsigned) -> Status {
         const Stretch& stretch = stretches[i];
-        const MutableBytes own =
-            files[stretch.file].bytes().subspan(stretch.offset, stretch.contents.size());
+        DW_ASSIGN_OR_RETURN(const MutableBytes all, files.to_write(*stretch.tensor));
+        const MutableBytes own = all.subspan(stretch.offset, stretch.contents.size());
         if (stretch.compare) {
           copy_differences(stretch.contents, own);
         } else if (!in_memory) {
           DW_RETURN_IF_ERROR(
-              files[stretch.file].write_at(stretch.offset, copy_of(stretch.contents)));
+              files.write_at(*stretch.tensor, stretch.offset, copy_of(stretch.contents)));
         } else {
           map_all(own, nullptr);
           copy_out(stretch.contents.data(), own.data(), own.size());
@@ -110,11 +101,10 @@ Result<FileStamps> write_stretches(const Checkpoint& held, const std::vector<Str
         if (stretch.last) DW_SYNC_POINT("replica: tensor overwritten");
         return {};
       }));
-  for (size_t i = 0; i < files.size(); ++i) {
-    DW_RETURN_IF_ERROR(files[i].check_whole());
-    DW_ASSIGN_OR_RETURN(stamps[held.files()[i].name], files[i].mark());
-  }
-  return stamps;
+  DW_RETURN_IF_ERROR(files.check_whole());
+  DW_ASSIGN_OR_RETURN(FileStamps left, files.mark());
+  left.insert(stamps.begin(), stamps.end());
+  return left;
 }
 
 bool same_sides(const std::map<std::string, HeldSide>& held, const std::vector<SideFile>& wanted) {

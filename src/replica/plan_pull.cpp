@@ -138,6 +138,12 @@ Result<Plan> plan_pull(const Chain& chain, const std::optional<Held>& held, cons
   return plan;
 }
 
+void note_repair(const std::string& place, std::string reason, PullReport* report) {
+  log_event(LogLevel::kWarning, "replica.repair", {{"local", place}, {"reason", reason}});
+  report->repaired = true;
+  report->repair_reason = std::move(reason);
+}
+
 Status go_around_bad_parts(bool repair, const std::string& place, PullReport* report,
                            const std::function<Attempted(const std::set<std::string>&)>& attempt) {
   constexpr size_t kMostBadParts = 16;

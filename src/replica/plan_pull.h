@@ -63,6 +63,9 @@ Result<Plan> plan_pull(const Chain& chain, const std::optional<Held>& held, cons
                        const std::optional<VersionRecord>& seen, const std::set<std::string>& avoid,
                        PullReport* report);
 
+// Logs that the replica at `place` is repaired, and notes it in `report`.
+void note_repair(const std::string& place, std::string reason, PullReport* report);
+
 struct Attempted {
   Status status;
   std::optional<std::string> bad_part;  // damaged or gone: why it failed

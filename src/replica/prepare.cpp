@@ -31,7 +31,7 @@ Result<bool> ReplicaCore::resume(PullReport* report) {
   if (state) report->from = state->replica.version;
   report->num_tensors = step.record.target.digests.size();
   report->recovered = report->changed = true;
-  report->path = layout.checkpoint(step.record.kind == JournalKind::kSwitch, report->version);
+  report->path = folder_of(step.record);
   step.report = *report;
   pending.emplace(std::move(step));
   return true;
@@ -90,10 +90,7 @@ Status ReplicaCore::check_usable(uint64_t, PullReport* report) {
   Status link = check_link();
   relink = link.code() == Code::kBaseMismatch && options.repair;
   if (!relink) return link;
-  log_event(LogLevel::kWarning, "replica.repair",
-            {{"local", layout.root}, {"reason", link.message()}});
-  report->repaired = true;
-  report->repair_reason = link.message();
+  note_repair(layout.root.string(), link.message(), report);
   return {};
 }
 

@@ -14,7 +14,7 @@
 #include "deltawire/checkpoint.h"
 #include "deltawire/status.h"
 #include "format/manifest.h"
-#include "replica/file_stamp.h"
+#include "replica/local_file.h"
 #include "replica/local_state.h"
 
 namespace deltawire {

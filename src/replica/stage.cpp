@@ -119,8 +119,9 @@ Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadP
     DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
     return changes.status();
   }
-  const BothDigests both = digests_around(layout_of(job.held.dtype).width, job.held.bytes,
-                                          {changes->positions, changes->values}, pool);
+  const BothDigests both =
+      digests_around(sums_of(job.held.bytes, 0, pool), layout_of(job.held.dtype).width,
+                     job.held.bytes, {changes->positions, changes->values}, pool);
   if (both.after != target) {
     DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
     // What lies between slabs has no digest of its own that could fail.

@@ -14,7 +14,6 @@
 #include "replica/recognise.h"
 #include "replica/tensor_replica_impl.h"
 #include "replica/tensor_set.h"
-#include "replica/tensor_sink.h"
 #include "replica/tensors.h"
 #include "tensor/box.h"
 #include "tensor/text.h"

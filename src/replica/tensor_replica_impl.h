@@ -15,6 +15,7 @@
 #include "deltawire/checkpoint.h"
 #include "deltawire/tensor_replica.h"
 #include "replica/boxed_tensors.h"
+#include "replica/catch_up.h"
 #include "replica/limits.h"
 #include "replica/replica_base.h"
 #include "replica/tensor_set.h"
@@ -87,6 +88,31 @@ struct TensorReplicaCore : ReplicaBase {
 
 struct TensorReplica::Impl : TensorReplicaCore {
   using TensorReplicaCore::TensorReplicaCore;
+};
+
+// Catching up in the caller's memory: leaves what differs with the sets of tensors (tensor_set.h).
+class TensorSink final : public CatchUpSink {
+ public:
+  TensorSink(TensorReplicaCore* replica, Attempt* attempt)
+      : replica_(*replica), attempt_(*attempt) {}
+
+  Status begin() override;
+  Status look_at_plan() override;
+  Result<bool> is_there() override;
+  std::filesystem::path work_folder() const override { return replica_.parts_folder(); }
+  Result<bool> open_held() override { return true; }
+  HeldTensors held() const override { return {kGivenTensors, replica_.forms}; }
+  // A GPU is fastest with all of them at once.
+  bool takes_steps_early() const override { return !replica_.arrays[size_t(Memory::kCuda)]; }
+  Status stage(const ReadySteps& ready) override;
+  Status build(FetchedVersion version) override;
+  Status finish() override;
+
+ private:
+  Status stage_newer(const TensorSteps& steps);
+
+  TensorReplicaCore& replica_;
+  Attempt& attempt_;
 };
 
 }  // namespace deltawire

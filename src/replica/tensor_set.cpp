@@ -17,10 +17,10 @@ std::string place_of(const LiveTensor& tensor) {
   return tensor.box.whole() ? name : name + ", box " + box_to_string(tensor.box);
 }
 
-Status check_digest(const LiveTensor& tensor, const Digest& got, const Manifest& manifest,
+Status check_digest(const std::string& place, const Digest& got, const Manifest& manifest,
                     size_t number) {
   if (got == manifest.digests[number]) return {};
-  return base_mismatch(place_of(tensor) + ": not what version " + std::to_string(manifest.version) +
+  return base_mismatch(place + ": not what version " + std::to_string(manifest.version) +
                        " says: " + digest_difference(manifest.digests[number], got));
 }
 
@@ -49,7 +49,7 @@ Status HostTensors::check(std::span<const size_t> which, const Manifest& manifes
     const LiveTensor& live = tensors_.at(which[i]).live;
     const Digest got =
         tensor_digest(live.dtype, live.shape, live.bytes, boxes_hashed(manifest, live.name));
-    return check_digest(live, got, manifest, which[i]);
+    return check_digest(place_of(live), got, manifest, which[i]);
   };
   return Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check_one);
 }

@@ -82,7 +82,7 @@ std::string place_of(const LiveTensor& tensor);
 void copy_parallel(Bytes from, MutableBytes to, ThreadPool* pool);
 
 // BaseMismatch unless they are equal.
-Status check_digest(const LiveTensor& tensor, const Digest& got, const Manifest& manifest,
+Status check_digest(const std::string& place, const Digest& got, const Manifest& manifest,
                     size_t number);
 Status check_digest(const LiveTensor& tensor, const Digest& got, const Digest& expected);
 

@@ -1,10 +1,10 @@
-#include "replica/tensor_sink.h"
 
 #include <algorithm>
 
 #include "base/folder.h"
 #include "replica/build.h"
 #include "replica/local_state.h"
+#include "replica/tensor_replica_impl.h"
 
 namespace deltawire {
 

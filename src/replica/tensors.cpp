@@ -74,7 +74,8 @@ Status check_start(const TensorSteps& steps, const std::string& place, Bytes dat
 
 Status apply_entries(const TensorSteps& steps, MutableBytes data, ThreadPool* pool) {
   for (const Delta::Entry* item : steps.entries) {
-    DW_RETURN_IF_ERROR(apply_entry(item->entry, item->payload, data, nullptr, pool).at(item->place));
+    DW_RETURN_IF_ERROR(
+        apply_entry(item->entry, item->payload, data, nullptr, pool).at(item->place));
   }
   return {};
 }

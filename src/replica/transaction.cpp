@@ -163,15 +163,13 @@ Result<PullReport> ReplicaCore::commit() {
   done.left = stamps_after(step, std::move(*patched));
   // Now: what somebody edits from here on is not the version's.
   DW_ASSIGN_OR_RETURN(done.sides,
-                      held_side_files(layout.checkpoint(step.record.kind == JournalKind::kSwitch,
-                                                        step.record.version),
-                                      step.record, step.resumed));
+                      held_side_files(folder_of(step.record), step.record, step.resumed));
   clock.end();
   report.patch_seconds = report.phases.back().end - report.phases.back().begin;
   ReplicaState now{step.record, step.record.state, {}, utc_now(), {}};
   if (state) now.serving = state->replica.serving;
   shown = std::move(now);
-  report.path = layout.checkpoint(step.record.kind == JournalKind::kSwitch, report.version);
+  report.path = folder_of(step.record);
   report.seconds = clock.now();
   done.record = std::move(step.record);
   done.resumed = step.resumed;
@@ -202,8 +200,7 @@ Status ReplicaCore::settle(PullReport* report) {
   const JournalRecord& record = step.record;
   bool read = false;
   Result<FileStamps> proven =
-      prove_files(layout.checkpoint(record.kind == JournalKind::kSwitch, record.version),
-                  record.weights, step.left, record.target, &pool, &read);
+      prove_files(folder_of(record), record.weights, step.left, record.target, &pool, &read);
   if (!proven.ok()) {
     Status status = proven.status();
     if (is_passing(status)) return status;

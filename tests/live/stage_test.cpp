@@ -86,7 +86,8 @@ TEST(StageTest, EveryCodecOntoWholeTensors) {
         worker.hold(tensors.back(), {{{}, 0, number % 4}});
       }
     }
-    StagedDeltas staged = must(DeltaStager().stage(made.deltas(), worker.held, {.threads = threads}));
+    StagedDeltas staged =
+        must(DeltaStager().stage(made.deltas(), worker.held, {.threads = threads}));
     EXPECT_EQ(staged.undecoded, Names());
     EXPECT_EQ(staged.changed.size(), tensors.size());
     worker.expect_swaps(&staged);
@@ -103,7 +104,8 @@ TEST(StageTest, TilesOfLargeMatrices) {
   for (const size_t gap : {size_t{0}, size_t{34}}) {
     Worker all;
     all.hold(tensor, {{{}, gap, 3}});
-    StagedDeltas staged = must(DeltaStager().stage(made.deltas(), all.held, {.scratch_bytes = 5 << 20}));
+    StagedDeltas staged =
+        must(DeltaStager().stage(made.deltas(), all.held, {.scratch_bytes = 5 << 20}));
     EXPECT_EQ(staged.undecoded, Names());
     all.expect_swaps(&staged);
   }

@@ -1,6 +1,5 @@
 // Whole versions on their way: packed while they are read, unpacked while they arrive, in pieces of
 // any size.
-#include "diff/packed_body.h"
 
 #include <numeric>
 
