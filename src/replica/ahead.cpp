@@ -11,7 +11,7 @@
 namespace deltawire {
 namespace {
 
-// One entry that stands by itself, and what it patches.
+// An entry that can be decoded without others, and the tensor that it patches.
 struct AheadStep {
   Delta::Entry item;
   const TensorView* held;
@@ -34,7 +34,7 @@ void Ahead::erase(Tensors::iterator at) {
   tensors_.erase(at);
 }
 
-// A version that is sent anew takes the place of the one that was never committed.
+// When a version is sent again, it replaces the attempt that was never committed.
 bool Ahead::keep(const std::string& tensor, Decoded decoded) {
   for (const RedoEntry& entry : decoded.entries) decoded.size_bytes += entry.payload.size();
   const std::lock_guard lock(mutex_);
@@ -52,7 +52,7 @@ uint64_t Ahead::add(uint64_t version, Bytes part, const HeldNow& held, ThreadPoo
     version_ = version;
   }
   Result<DeltaPart> parsed = parse_part(part);
-  if (!parsed.ok()) return 0;  // whole versions, files beside the weights, damage
+  if (!parsed.ok()) return 0;  // a whole version, a side file or damaged data
   const std::vector<AheadStep> steps = steps_of(std::move(*parsed), held);
   std::vector<uint64_t> sizes;
   for (const AheadStep& step : steps) sizes.push_back(step.held->bytes.size());
@@ -62,7 +62,7 @@ uint64_t Ahead::add(uint64_t version, Bytes part, const HeldNow& held, ThreadPoo
     const DeltaEntry& entry = step.item.entry;
     const CheckpointTensor from{*step.held, 0, 0};
     const TensorSteps one{0, &from, {&step.item}};
-    Manifest manifest;  // of which only this is known
+    Manifest manifest;  // only the digest is known
     manifest.digests = {entry.new_digest};
     const Schema schema;
     const Target target{manifest, schema};
@@ -74,7 +74,7 @@ uint64_t Ahead::add(uint64_t version, Bytes part, const HeldNow& held, ThreadPoo
       decoded.entries.push_back(std::move(redo));
       return Status();
     });
-    // What is wrong with it is said when it is committed, if it ever is.
+    // Errors are ignored here: they are reported when the version is committed, if it ever is.
     if (status.ok() && keep(entry.tensor, std::move(decoded))) ++count;
     return {};
   };

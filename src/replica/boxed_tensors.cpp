@@ -14,8 +14,8 @@
 namespace deltawire {
 namespace {
 
-// What a range of the tensor's bytes has of the box is in one piece in the box's contents, too:
-// both are in the same order.
+// The bytes of a range that lie inside the box are contiguous in the box's contents, because both
+// have the same order.
 std::optional<CutChange> cut_raw(const RedoEntry& redo, const ByteRange& range,
                                  const BoxRows& rows) {
   CutChange cut;
@@ -79,7 +79,7 @@ Result<std::optional<CutChange>> cut_to_box(const RedoEntry& redo, const Box& bo
 namespace {
 
 uint64_t box_bytes(const TensorSpec& form, const Box& box) {
-  return tensor_size_bytes(form.dtype, box_shape(box, form.shape)).value();  // was checked
+  return tensor_size_bytes(form.dtype, box_shape(box, form.shape)).value();  // checked before
 }
 
 Status apply_change(DType dtype, const ArrayChange& change, MutableBytes bytes, ThreadPool* pool) {
@@ -91,7 +91,7 @@ Status apply_change(DType dtype, const ArrayChange& change, MutableBytes bytes, 
 }  // namespace
 
 void BoxedTensors::add(size_t number, TensorSpec form, std::vector<Piece> pieces) {
-  const uint64_t size = tensor_size_bytes(form.dtype, form.shape).value();  // was checked
+  const uint64_t size = tensor_size_bytes(form.dtype, form.shape).value();  // checked before
   tensors_.emplace(number, Tensor{std::move(form), size, std::move(pieces)});
 }
 
@@ -154,7 +154,7 @@ Status BoxedTensors::check_arrays(
   return {};
 }
 
-// That the arrays hold what the backings have there.
+// Checks that the arrays hold the same bytes as the backings.
 Status BoxedTensors::check_pieces(std::span<const size_t> which) {
   std::map<const Tensor*, std::vector<Digest>> digests;
   std::vector<uint64_t> sizes;
@@ -198,7 +198,7 @@ Status BoxedTensors::stage_one(const TensorSteps& steps, const Target& target, T
   const std::string place = "tensor " + quote(tensor.form.name);
   TensorView held{tensor.form, {}};
   held.bytes = tensor.backing->bytes();
-  // What each array will hold, for the digest that proves it.
+  // What each array will hold, to compute its digest.
   std::vector<ScratchCopy> after;
   for (const Piece& piece : tensor.pieces) {
     DW_ASSIGN_OR_RETURN(ScratchCopy copy,

@@ -35,7 +35,7 @@ bool skipped(const BuildContext& build, const TensorSteps& steps) {
   return steps.entries.empty() && !build.check_untouched;
 }
 
-// For messages: where the tensor is, as far as it is anywhere.
+// The tensor's place for messages; just the source if it has no such tensor.
 std::string place_of(const BuildContext& build, const TensorSteps& steps) {
   const fs::path file =
       steps.from == nullptr ? build.source.path() : build.source.files()[steps.from->file].path;
@@ -88,7 +88,8 @@ Status build_redo(const BuildContext& build, PatchedFiles* files, const fs::path
     }
     const StageJob job{steps, build.target, place, local, scratch, build.memory, build.ahead};
     return stage_tensor(job, inner, [&](RedoEntry entry) -> Status {
-      if (local.bytes.size() > build.memory.large_tensor) {  // its entries go to disk one by one
+      // its entries are written to disk one by one
+      if (local.bytes.size() > build.memory.large_tensor) {
         const std::lock_guard lock(mutex);
         return redo->add(std::move(entry));
       }
@@ -117,7 +118,7 @@ Status build_in_place(const BuildContext& build) {
     return {};
   };
   Status status = run_waves(build, work);
-  DW_RETURN_IF_ERROR(files.check_whole());  // first: what is lost looks like damage
+  DW_RETURN_IF_ERROR(files.check_whole());  // first: lost bytes look like damage
   DW_RETURN_IF_ERROR(std::move(status));
   return files.mark().status();
 }
@@ -147,7 +148,7 @@ Result<std::vector<std::string>> build_files(const BuildContext& build, const Pl
       DW_RETURN_IF_ERROR(run_waves(part, check));
       continue;
     }
-    part.check_untouched = true;  // they are copied: every tensor is gone through
+    part.check_untouched = true;  // the file is copied, so every tensor is visited
     DW_ASSIGN_OR_RETURN(MutableFile out, MutableFile::create(folder / file.from->name, file.size));
     const MutableBytes bytes = out.bytes();
     std::copy(file.header.begin(), file.header.end(), bytes.begin());
@@ -181,8 +182,7 @@ JournalRecord record_of(const BuildContext& build, const PlannedLayout& layout, 
   return record;
 }
 
-// Weights that the version does not change come along: copies that share their blocks where they
-// can.
+// Clones the weights that the version does not change, sharing blocks where the filesystem can.
 Status keep_held_files(const NewFiles& files, const std::vector<std::string>& gone) {
   std::error_code error;
   for (const auto& [name, stamp] : files.weights) {
@@ -193,7 +193,7 @@ Status keep_held_files(const NewFiles& files, const std::vector<std::string>& go
   return {};
 }
 
-// No file has other tensors than before.
+// Used when the same tensors stay in the same files.
 Status patch_copies(const BuildContext& build, std::span<const Delta> deltas, const NewFiles& files,
                     const std::vector<std::string>& weights) {
   DW_RETURN_IF_ERROR(keep_held_files(files, {}));

@@ -13,7 +13,7 @@
 namespace deltawire {
 namespace {
 
-// Whether all entries patch runs of bytes of what is there.
+// Whether every entry patches contiguous bytes of a held tensor.
 bool in_runs(const TensorSteps& steps) {
   return steps.from != nullptr &&
          std::all_of(steps.entries.begin(), steps.entries.end(), [](const Delta::Entry* item) {
@@ -34,7 +34,7 @@ struct PayloadCopy {
   MutableBytes to;
 };
 
-// Many threads: memory that is new is a page fault for every page.
+// Uses many threads, because every page of new memory costs a page fault.
 void copy_payloads(const std::vector<PayloadCopy>& copies, ThreadPool* pool) {
   constexpr size_t kSlice = size_t{1} << 20;
   std::vector<PayloadCopy> slices;
@@ -49,7 +49,7 @@ void copy_payloads(const std::vector<PayloadCopy>& copies, ThreadPool* pool) {
   });
 }
 
-// When each entry can be written: after those before it that touch the same bytes.
+// The turn of each entry: it follows all earlier entries that touch the same bytes.
 std::vector<size_t> turns_of(const TensorSteps& steps) {
   std::vector<size_t> turns;
   std::vector<ByteRange> ranges;
@@ -99,7 +99,7 @@ Status DeviceTensors::check(std::span<const size_t> which, const Manifest& manif
       numbers.push_back(number);
       continue;
     }
-    // Its digest is over boxes, which the host cuts out.
+    // The digest covers boxes, which are cut out on the host.
     DW_ASSIGN_OR_RETURN(
         const ScratchCopy copy, guard_memory("hashing", [&]() -> Result<ScratchCopy> {
           return ScratchCopy::make(scratch_, number, tensor.bytes.size(), memory_.large_tensor);
@@ -116,7 +116,7 @@ Status DeviceTensors::check(std::span<const size_t> which, const Manifest& manif
   return {};
 }
 
-// The first entry of each run of bytes says what must be there now.
+// The first entry of each byte range has the digest of the current contents.
 Status DeviceTensors::check_base(std::span<const TensorSteps* const> steps) {
   std::vector<cuda::Contents> contents;
   std::vector<const Delta::Entry*> items;
@@ -180,7 +180,7 @@ Status DeviceTensors::stage(std::span<const TensorSteps> steps, const Target& ta
     if (progress && !progress(done, total)) return cancelled("stopped on request");
   }
   copy_payloads(copies, pool_);
-  // What comes after the first turn is made for what that leaves: commit() finds out.
+  // Later turns depend on the results of the first one, so commit() checks them.
   return turns_.empty() ? Status() : context_.check(patches_of(turns_[0], staged_before), stream_);
 }
 
@@ -192,7 +192,7 @@ Status DeviceTensors::stage_whole(size_t number, Bytes contents) {
   return {};
 }
 
-// It is a change of its own array alone: it can be written in the first turn.
+// The change affects only its own array, so it belongs to the first turn.
 Status DeviceTensors::stage_change(size_t number, const ArrayChange& change) {
   const std::lock_guard lock(mutex_);
   if (turns_.empty()) turns_.emplace_back();
@@ -252,7 +252,7 @@ Status DeviceTensors::commit() {
   return {};
 }
 
-// Of what was written from end to end the digest is at hand; the rest is read once more.
+// Digests of completely rewritten tensors are known; other tensors are read again.
 Status DeviceTensors::check_written(std::span<const size_t> which, const Manifest& manifest) {
   std::vector<size_t> others;
   for (const size_t number : which) {

@@ -1,5 +1,5 @@
-// Catching up in a folder: leaves a journal that leads to the version (journal.new/), in which the
-// checkpoint is patched in place by a redo record, or gets new files.
+// Catching up in a folder: prepares a journal (journal.new/) that leads to the version, either by
+// patching the checkpoint with a redo record or with new files.
 #pragma once
 
 #include <filesystem>
@@ -62,10 +62,10 @@ class FileSink final : public CatchUpSink {
   ReplicaCore& replica_;
   Attempt& attempt_;
   bool verify_all_ = false;
-  SidePlan sides_;     // files beside the weights
-  FileStamps stamps_;  // of held files, before they are read
+  SidePlan sides_;
+  FileStamps stamps_;  // of held files, taken before they are read
   std::optional<Checkpoint> held_;
-  std::unique_ptr<PatchedFiles> files_;  // of `held_`, if they are patched in place
+  std::unique_ptr<PatchedFiles> files_;  // of `held_`, when it is patched in place
   std::optional<RedoWriter> redo_;
   JournalRecord record_;  // of the step
 };

@@ -37,7 +37,7 @@ bool FollowWatch::wait(double seconds, const std::function<bool()>& stop,
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(seconds));
-  // The folder may have been made, or made anew, since.
+  // The folder may have been created, or replaced, since the last call.
   if (!folder_.empty()) events_.watch(folder_);
   while (true) {
     if (events_.wait(0)) return true;

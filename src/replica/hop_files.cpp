@@ -12,7 +12,8 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-// The plain file is made in the item's place; `aside` holds what comes too early.
+// Unpacks the item into its plain file as it arrives. `aside` holds pieces that arrive out of
+// order.
 void unpack_on_the_way(FetchItem* item, fs::path aside) {
   item->follow = [plain = item->to, bytes = item->part.size_bytes] {
     return std::make_unique<UnpackStream>(plain, bytes);
@@ -74,7 +75,7 @@ Result<EagerParts::Ready> EagerParts::add(const PartFile& part) {
                        same_form(entry, from->view) && same_form(entry, *to);
     if (!alone) continue;
     const size_t index = size_t(to - schema.tensors.data());
-    // A second entry of the same tensor is found when all parts are opened together.
+    // If the tensor has a second entry, that is detected when all parts are opened together.
     if (done_.insert(index).second) ready.steps.push_back({index, from, {&item}});
   }
   return ready;

@@ -32,7 +32,7 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kJournalFormat = "journal/1";
 constexpr uint64_t kMaxRecordBytes =
-    4 * kMaxManifestBytes;  // one is in it, with its quotes escaped
+    4 * kMaxManifestBytes;  // it contains a manifest, with escaped quotes
 constexpr std::string_view kKindNames[] = {"patch", "files", "switch"};
 
 // False for anything but names of files in a checkpoint's folder.
@@ -144,7 +144,7 @@ std::optional<uint64_t> inode_of(const fs::path& path) {
   return uint64_t(info.st_ino);
 }
 
-// Puts `from` where `to` is, without a moment at which nothing is there if the filesystem can.
+// Moves `from` to `to`. The path never disappears if the filesystem can exchange names.
 Status replace_folder(const fs::path& from, const fs::path& to) {
   if (!inode_of(to)) return rename_path(from, to);
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return {};
@@ -169,7 +169,7 @@ Status point_to(const fs::path& link, const fs::path& target) {
 
 Result<Checkpoint> open_own_checkpoint(const fs::path& folder,
                                        const std::vector<std::string>& weights) {
-  // With an index the folder is opened through it; without one there is a single file.
+  // A folder is opened through its index; without an index there is a single file.
   return Checkpoint::open(weights.size() == 1 ? folder / weights[0] : folder);
 }
 
@@ -234,7 +234,7 @@ Status carry_out_files(const LocalLayout& layout, const JournalRecord& record,
   return {};
 }
 
-// A folder that is about to be replaced: what in it is not ours stays.
+// Before a folder is replaced: moves files of others out of it.
 Status keep_files_of_others(const LocalLayout& layout, const fs::path& folder,
                             const JournalRecord& record, std::vector<std::string>* set_aside) {
   std::vector<std::string> names;

@@ -29,7 +29,7 @@ Status copy_bytes(int from, int to, uint64_t size, const fs::path& path) {
   while (done < size) {
     const ssize_t n = ::copy_file_range(from, nullptr, to, nullptr, size - done, 0);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;  // not on this pair of filesystems, or not any more
+    if (n <= 0) break;  // not supported here, or no longer
     done += uint64_t(n);
   }
   std::vector<uint8_t> buffer(done < size ? size_t{1} << 20 : 0);
@@ -62,9 +62,9 @@ Result<FileStamp> stamp_of(const fs::path& file) {
 Result<FileStamp> mark_file(int fd, const fs::path& file) {
   timespec times[2] = {{0, UTIME_OMIT}, {}};
   ::clock_gettime(CLOCK_REALTIME, &times[1]);
-  times[1].tv_nsec |= 1;  // between the kernel's steps
+  times[1].tv_nsec |= 1;  // not a multiple of the kernel's clock tick
   if (::futimens(fd, times) != 0) {
-    // A file of somebody else's that we may write takes the present time only.
+    // For files of another owner only the current time can be set.
     if (errno != EPERM || ::futimens(fd, nullptr) != 0) {
       return system_error(file, "cannot set its time", errno);
     }

@@ -38,7 +38,7 @@ bool read_text(const Json& json, const char* key, std::string* out) {
 namespace {
 
 constexpr std::string_view kStateFormat = "replica/1";
-constexpr uint64_t kMaxStateBytes = 64 << 20;  // a hundred thousand shards and more
+constexpr uint64_t kMaxStateBytes = 64 << 20;  // enough for a hundred thousand shards
 
 Json optional_json(const std::optional<uint64_t>& value) {
   return value ? Json(*value) : Json(nullptr);

@@ -143,8 +143,8 @@ Status check_state(const Manifest& manifest, const Schema& schema, const MemoryS
 
 namespace {
 
-// One attempt. What a replica does with files is done here part by part, so that no folder is
-// needed and no more than one part is held beside the model.
+// One attempt. Works part by part, so it needs no folder and holds only one part in addition to the
+// model.
 Attempted fetch_along(const Chain& chain, const Plan& plan, ThreadPool* pool,
                       const Progress& progress, uint64_t total, const Allocate& allocate,
                       MemoryState* state) {

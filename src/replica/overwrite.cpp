@@ -14,22 +14,22 @@ namespace deltawire {
 namespace {
 
 constexpr uint64_t kOverwrittenPieceBytes = uint64_t{1} << 20;
-constexpr uint64_t kComparedBytes = 4096;  // written, or left as they are
-constexpr double kInMemory = 0.9;          // of the files
-constexpr uint64_t kMostSteps = 64;        // a manifest is read for each
+constexpr uint64_t kComparedBytes = 4096;  // compared and written in units of this size
+constexpr double kInMemory = 0.9;          // share of the files' bytes
+constexpr uint64_t kMostSteps = 64;        // each needs a manifest to be read
 constexpr uint64_t kSampledEvery = uint64_t{8} << 20, kSampledBytes = uint64_t{256} << 10;
 
-// A stretch of a file, as it is to be.
+// A range of a tensor with its new contents.
 struct Stretch {
   const CheckpointTensor* tensor = nullptr;
   uint64_t offset = 0;  // in the tensor
   Bytes contents;
-  bool compare = false;  // most of it is the same
+  bool compare = false;  // most bytes are unchanged
   bool last = false;     // of its tensor
 };
 
-// Whether nearly all of its bytes are in memory, and need not be read from a disk. Of samples:
-// files come and go in long stretches.
+// Whether nearly all bytes are in memory and need not be read from disk. Checks samples, because
+// files are cached in long ranges.
 bool is_in_memory(const Checkpoint& checkpoint) {
   double bytes = 0, resident = 0;
   for (const CheckpointFile& file : checkpoint.files()) {
@@ -42,14 +42,14 @@ bool is_in_memory(const Checkpoint& checkpoint) {
   return resident >= kInMemory * bytes;
 }
 
-// Until this thread makes the next one.
+// Valid until this thread's next call.
 Bytes copy_of(Bytes contents) {
   thread_local std::vector<uint8_t> copy(kOverwrittenPieceBytes);
   copy_out(contents.data(), copy.data(), contents.size());
   return {copy.data(), contents.size()};
 }
 
-// Only what differs: pages that do not stay clean.
+// Writes only what differs, so that other pages stay clean.
 void copy_differences(Bytes contents, MutableBytes held) {
   const Bytes now = copy_of(contents);
   for (size_t at = 0; at < held.size(); at += kComparedBytes) {
@@ -60,7 +60,7 @@ void copy_differences(Bytes contents, MutableBytes held) {
   }
 }
 
-// None: a tensor that is not held, or not in this form.
+// Empty if a tensor is not held in this form.
 std::vector<Stretch> stretches_of(const Checkpoint& held, std::span<const NewContents> changed) {
   std::vector<Stretch> stretches;
   for (const NewContents& tensor : changed) {
@@ -72,7 +72,7 @@ std::vector<Stretch> stretches_of(const Checkpoint& held, std::span<const NewCon
     const Bytes all = tensor.view.bytes;
     const bool sparse = !touches_most_pages(tensor.num_changed, all.size());
     for (uint64_t at = 0, size = 0; at < all.size(); at += size) {
-      const uint64_t offset = found->offset + at;  // stretches end where pages of the file do
+      const uint64_t offset = found->offset + at;  // ranges end at page boundaries of the file
       size = std::min(kOverwrittenPieceBytes - offset % kOverwrittenPieceBytes, all.size() - at);
       stretches.push_back({found, at, all.subspan(at, size), sparse, at + size == all.size()});
     }
@@ -127,7 +127,7 @@ Result<std::optional<Checkpoint>> ReplicaCore::open_as_left() {
   return std::optional(std::move(*held));
 }
 
-// Whether deltas lead from what is held to the version, and only weights change.
+// Whether deltas lead from the held version to `next`, and only weights change.
 Result<bool> ReplicaCore::is_plain_way(const VersionRecord& next) {
   const uint64_t from = state->replica.version, to = next.manifest.version;
   if (to <= from || to - from > kMostSteps) return false;

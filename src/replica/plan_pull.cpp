@@ -13,7 +13,7 @@
 namespace deltawire {
 namespace {
 
-// The store may be gone altogether, or hold something else by now.
+// The store may be unavailable or hold another run.
 Status check_run_is_there(const Chain& chain, const std::string& what_for) {
   const Result<Chain> now = Chain::open(chain.shared_store(), {});
   if (now.ok() && now->run() == chain.run()) return {};
@@ -89,7 +89,7 @@ Status another_history(const Status& planned) {
 }
 
 Status check_history(const Chain& chain, const Held& held) {
-  // The held version's own record, or, when that is gone, the one that follows it.
+  // Try the record of the held version, then that of its successor.
   for (const uint64_t version : {held.version, held.version + 1}) {
     const Result<VersionRecord> record = chain.version(version);
     if (record.ok()) {

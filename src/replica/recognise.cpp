@@ -18,7 +18,7 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-// Further back a version that is stored whole is likely to be the shorter way anyhow.
+// For older versions, a whole version is probably the shorter path.
 constexpr uint64_t kLookBack = 16;
 constexpr unsigned kHashedAtOnce = 8;
 
@@ -57,7 +57,8 @@ Result<std::optional<LocalState>> find_lost_state(const Chain& chain, const Loca
   if (checkpoint->has_index()) weights.emplace_back(kIndexFileName);
   LocalState state;
   DW_ASSIGN_OR_RETURN(state.weights, stamp_files(folder, weights));
-  checkpoint = Checkpoint::open(folder);  // what was stamped, should a file have been replaced
+  // opens what was stamped, in case a file was replaced meanwhile
+  checkpoint = Checkpoint::open(folder);
   if (!checkpoint.ok()) return std::optional<LocalState>();
   std::optional<VersionRecord> found;
   DW_ASSIGN_OR_RETURN(
@@ -82,7 +83,7 @@ Result<std::optional<LocalState>> find_lost_state(const Chain& chain, const Loca
 
 namespace {
 
-// The state digest covers names, dtypes and shapes along with the digests.
+// The state digest covers names, dtypes, shapes and digests.
 Status check_forms(const Checkpoint& checkpoint, const Manifest& manifest) {
   Schema own;
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {

@@ -46,10 +46,10 @@ Result<std::string> sha256_of_file(const fs::path& path) {
   }
 }
 
-// A regular file, and what is in it.
+// A regular file and its contents.
 struct Content {
   HeldSide now;
-  bool ours = false;  // it is what `held` says that it was
+  bool ours = false;  // it matches `held`
 };
 Result<Content> content_of(const fs::path& path, const HeldSide* held, bool verify) {
   Content content;

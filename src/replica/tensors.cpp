@@ -19,7 +19,7 @@ const std::vector<BoxDigest>* boxes_of(const Manifest& manifest, const std::stri
   return found == manifest.boxes.end() ? nullptr : &found->second;
 }
 
-// A tensor after the hops so far.
+// A tensor after the hops processed so far.
 struct Stepped {
   DType dtype = DType::kU8;
   Shape shape;
@@ -52,8 +52,8 @@ Digest digest_of(DType dtype, const Shape& shape, Bytes tensor, const Box& box, 
   return box.whole() ? sum128_of(tensor, pool) : box_digest(dtype, shape, tensor, box);
 }
 
-// What entries expect of bytes that no entry before them has touched. Fills `proven` with the boxes
-// that were compared.
+// Checks the old digests of entries whose bytes no earlier entry has touched. Adds the checked
+// boxes to `proven`.
 Status check_start(const TensorSteps& steps, const std::string& place, Bytes data, ThreadPool* pool,
                    std::vector<const Box*>* proven) {
   if (steps.from == nullptr) return {};
@@ -80,7 +80,7 @@ Status apply_entries(const TensorSteps& steps, MutableBytes data, ThreadPool* po
   return {};
 }
 
-// Whose fault is a box that came out wrong: the steps', when they began with what they expect.
+// A box has the wrong result. The steps are at fault if their base was proven.
 Status wrong_result(const TensorSteps& steps, const std::vector<const Box*>& proven, const Box& box,
                     const std::string& place, const std::string& difference) {
   const bool known = steps.from == nullptr ||

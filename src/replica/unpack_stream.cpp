@@ -92,7 +92,7 @@ Status UnpackStream::step(Bytes bytes) {
   return begin_tensors();
 }
 
-// Space is taken a little ahead: that of a large file, at once, would take seconds.
+// Allocates space a little ahead: allocating a large file at once would take seconds.
 Status UnpackStream::write(uint64_t offset, Bytes bytes) {
   const uint64_t end = offset + bytes.size();
   if (end > space_) {
@@ -112,7 +112,7 @@ Status UnpackStream::begin_file() {
   return begin_tensors();
 }
 
-// Goes past tensors and blocks for which nothing is to come any more.
+// Skips tensors and blocks that need no more bytes.
 Status UnpackStream::begin_tensors() {
   for (; tensor_ < file_->tensors.size(); ++tensor_) {
     if (tensor().codec == CodecId::kRaw ? done_ < tensor().size : !directory_) return {};
