@@ -1,4 +1,4 @@
-// From a checkpoint and a delta to the next checkpoint.
+// Applies a delta to a checkpoint, which gives the next checkpoint.
 #include <algorithm>
 #include <functional>
 
@@ -17,7 +17,7 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-// Brings one tensor to its new state in the output's memory and proves it.
+// Builds one tensor's new state in the output and proves it.
 Status build_tensor(OutTensor* tensor, MutableBytes out, ThreadPool* pool) {
   if (tensor->from != nullptr) {
     std::copy(tensor->from->view.bytes.begin(), tensor->from->view.bytes.end(), out.begin());
@@ -27,7 +27,7 @@ Status build_tensor(OutTensor* tensor, MutableBytes out, ThreadPool* pool) {
   }
   if (tensor->entries.empty()) return {};
   const DeltaEntry& first = tensor->entries[0]->entry;
-  // The digests of boxes say nothing of the tensor they are part of.
+  // Digests of boxes do not give the digest of their tensor.
   tensor->state = first.box.whole() ? first.new_digest : digest_of(DigestKind::kSum128, out);
   return {};
 }
@@ -58,11 +58,11 @@ fs::perms bits_of(const fs::path& path) {
   return fs::status(path, error).permissions() & fs::perms::all;
 }
 
-// Where the result goes; the base decides whether that is a file or a folder.
+// The destination. The result is a file or a folder, like the base.
 struct Output {
-  fs::path shown, target;  // as named; with links followed
+  fs::path shown, target;  // as given; with links followed
   bool folder = false;
-  fs::path temporary;  // the folder until it is whole
+  fs::path temporary;  // holds the folder until it is complete
 };
 
 Result<Output> choose_output(const Checkpoint& base, const Delta& delta, const fs::path& delta_path,
@@ -74,7 +74,8 @@ Result<Output> choose_output(const Checkpoint& base, const Delta& delta, const f
   std::vector<fs::path> parts;
   for (const auto& file : delta.files) parts.push_back(file->path());
   DW_RETURN_IF_ERROR(refuse_input(out, delta_path, parts));
-  // A single file may be patched in place: it is replaced when the new one is whole.
+  // A single file may be patched in place, because it is replaced only when the new one is
+  // complete.
   if (output.folder) DW_RETURN_IF_ERROR(refuse_input(out, base.path(), {}));
   if (output.folder && is_single_part(out)) {
     return invalid_argument(out.string() + ": " + base.path().string() +
@@ -86,10 +87,10 @@ Result<Output> choose_output(const Checkpoint& base, const Delta& delta, const f
   return output;
 }
 
-// Everything of the base's folder that is not weights: configuration, tokenizer.
+// Copies the other files of the base's folder: configuration, tokenizer.
 Status copy_companions(const Checkpoint& base, const ApplyPlan& plan, const Output& output,
                        const Poll& poll) {
-  std::error_code error, ignored;  // a link that leads nowhere is not a file, and no reason to stop
+  std::error_code error, ignored;  // a dangling link is not a file, and not an error
   for (const auto& item : fs::directory_iterator(base.path(), error)) {
     const std::string name = item.path().filename().string();
     const auto files = base.files();
@@ -126,7 +127,7 @@ Status wrong_result(const Delta& delta, const fs::path& delta_path, const Digest
   return corruption(std::move(message));
 }
 
-// Builds all files, checks the state they make, and puts them in their place.
+// Builds all files, checks the resulting state, and moves the files into place.
 Status build(const Checkpoint& base, const Delta& delta, const fs::path& delta_path,
              const Output& output, const std::function<Status()>& check_inputs, ApplyPlan* plan,
              ThreadPool* pool, Tracker* tracker, Digest* state) {
@@ -153,7 +154,7 @@ Status build(const Checkpoint& base, const Delta& delta, const fs::path& delta_p
   if (!output.folder) return {};
   DW_RETURN_IF_ERROR(copy_companions(base, *plan, output, poll));
   DW_RETURN_IF_ERROR(poll());
-  std::error_code ignored;  // bits are a courtesy where the filesystem has them
+  std::error_code ignored;  // best effort: not every filesystem has permissions
   fs::permissions(output.temporary, bits_of(base.path()), ignored);
   return publish_temporary_folder(output.temporary, output.target);
 }
@@ -192,8 +193,8 @@ Result<ApplyReport> apply_delta(const fs::path& delta_path, const fs::path& base
   DW_ASSIGN_OR_RETURN(const Checkpoint base, open_checkpoint(base_path));
   DW_ASSIGN_OR_RETURN(Output output, choose_output(base, delta, delta_path, out));
   ThreadPool pool(options.threads);
-  Tracker tracker(options.progress, base.data_bytes() * 2);  // read once to check, once to write
-  // What was read may be neither what is there now nor what was there before.
+  Tracker tracker(options.progress, base.data_bytes() * 2);  // one pass to check, one to write
+  // The inputs may have changed while they were read.
   const auto check_inputs = [&]() -> Status {
     DW_RETURN_IF_ERROR(delta.check_unchanged());
     return base.check_unchanged();

@@ -139,7 +139,7 @@ Status check_new_digest(const Delta::Entry& item, const Digest& got) {
 
 namespace {
 
-// The entry's old digest against the base's tensor; boxes are cut out first.
+// Compares the entry's old digest with the base's tensor, or with the box in it.
 Status check_entry(const CheckpointTensor* tensor, const Delta::Entry& item,
                    const TensorState* state) {
   const DeltaEntry& entry = item.entry;

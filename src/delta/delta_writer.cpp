@@ -42,8 +42,8 @@ Status DeltaWriter::add(DeltaEntry entry, std::vector<uint8_t> payload) {
   return {};
 }
 
-// Payloads go to disk now; the header is written for its length and again, with the digests of the
-// whole delta, when they are known.
+// Writes the payloads. The header is written now to reserve its space, and again when the digests
+// of the whole delta are known.
 Status DeltaWriter::close_part(const DeltaInfo& info) {
   const std::string name = part_name(open_parts_.size());
   DW_ASSIGN_OR_RETURN(AtomicFile file, folder_->empty()
@@ -51,7 +51,7 @@ Status DeltaWriter::close_part(const DeltaInfo& info) {
                                            : AtomicFile::create(*folder_ / name, out_ / name));
   DeltaInfo sized = info;
   sized.base.size = 16;
-  // A folder of parts has an index, which names its target; a part of its own may leave it open.
+  // The index of a folder names the target. A single part may leave it open.
   if (!folder_->empty()) sized.target.size = 16;
   DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(sized, records_));
   DW_RETURN_IF_ERROR(file.write({reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
@@ -71,8 +71,8 @@ Status DeltaWriter::finish(const DeltaInfo& info) {
   for (size_t i = 0; i < open_parts_.size(); ++i) {
     OpenPart& part = open_parts_[i];
     DeltaInfo own = info;
-    // Names of removed tensors make the header longer: they go into the last part, the only one
-    // whose header was sized with them.
+    // Names of removed tensors make the header longer, so they go to the last part, whose header
+    // was sized with them.
     if (i + 1 < open_parts_.size()) own.removed.clear();
     DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(own, part.records));
     DW_RETURN_IF_ERROR(

@@ -1,4 +1,4 @@
-// Puts payloads into parts and parts on disk.
+// Writes the parts of a delta to disk.
 #pragma once
 
 #include <filesystem>
@@ -12,14 +12,14 @@
 
 namespace deltawire {
 
-// Whether a delta of this name is one file rather than a folder of parts.
+// Whether a delta with this name is a single file rather than a folder of parts.
 inline bool is_single_part(const std::filesystem::path& out) {
   return out.extension() == ".safetensors";
 }
 
-// A delta on its way to disk: one file when `out` ends in ".safetensors", else a folder of parts
-// with an index. Nothing appears under `out` before finish(); destroyed earlier, it leaves nothing.
-// Entries must come in the order they should have. One thread. `poll` is asked during long writes.
+// A delta being written: one file if `out` ends in ".safetensors", else a folder of parts with an
+// index. Nothing appears under `out` before finish(). If destroyed earlier, leaves nothing behind.
+// Entries must be added in their final order. One thread. `poll` is called during long writes.
 class DeltaWriter {
  public:
   static Result<DeltaWriter> create(const std::filesystem::path& out, uint64_t part_bytes,
@@ -35,16 +35,16 @@ class DeltaWriter {
   uint64_t num_parts() const noexcept { return num_parts_; }
 
  private:
-  struct OpenPart;  // payloads on disk, header reserved, digests still missing
+  struct OpenPart;  // a part with payloads on disk and space for the header, still without digests
   DeltaWriter() = default;
   Status close_part(const DeltaInfo& info);
 
-  std::filesystem::path out_;     // as the caller named it
+  std::filesystem::path out_;     // as the caller gave it
   std::filesystem::path target_;  // the same with links followed
   struct RemoveFolder {
     void operator()(std::filesystem::path* folder) const noexcept;
   };
-  // The temporary one; empty for a single file.
+  // The temporary folder; empty for a single file.
   std::unique_ptr<std::filesystem::path, RemoveFolder> folder_{new std::filesystem::path};
   uint64_t part_bytes_ = 0;
   Poll poll_;

@@ -30,7 +30,7 @@ std::vector<EncodeItem> pair_up(std::span<const TensorView> old_state,
   return items;
 }
 
-// Tensors of the old state that have no counterpart still count in the digest of the base.
+// Tensors of the old state without a counterpart are part of the base's digest.
 void add_unpaired(std::span<const TensorView> old_state, std::span<const TensorView> new_state,
                   std::vector<TensorState>* base, std::vector<std::string>* removed) {
   for (const TensorView& tensor : old_state) {
@@ -91,7 +91,7 @@ std::vector<TensorView> views_of(const Checkpoint& checkpoint) {
   return views;
 }
 
-// The keys of `__metadata__` whose values are not the same in both, whichever file they stand in.
+// The keys of `__metadata__` whose values differ, in any of the files.
 std::vector<std::string> different_metadata(const Checkpoint& a, const Checkpoint& b) {
   const auto values_of = [](const Checkpoint& checkpoint) {
     std::map<std::string, std::set<std::string>> values;

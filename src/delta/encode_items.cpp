@@ -28,12 +28,12 @@ Status copy(Bytes from, const Body* contents, uint64_t begin, MutableBytes to, T
   });
 }
 
-// An item with its own copy of its bytes, which nobody else can write to.
+// An item with its own copy of its bytes.
 struct ItemCopy {
   EncodeItem item;
   std::vector<uint8_t> new_bytes = {}, old_bytes = {};
 
-  // Copies the old bytes too if `copy_old` is set.
+  // Copies the new bytes and, with `copy_old`, the old ones.
   Status fill(bool copy_old, SpareVectors* spare, ThreadPool* pool) {
     TensorChange& change = item.change;
     new_bytes = spare->take(item.size_bytes());
@@ -61,7 +61,7 @@ Layout layout_of(const TensorChange& change) {
   return deltawire::layout_of(change.dtype, box_shape(change.box, change.shape));
 }
 
-// `hash_old`: of the old bytes too, and whether or not there was a change.
+// `hash_old`: also hash the old bytes, whether or not they changed.
 Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, bool hash_old,
                                ThreadPool* pool, EncodedItem* out) {
   Hasher old_hasher(DigestKind::kSum128), new_hasher(DigestKind::kSum128);
@@ -80,8 +80,8 @@ Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, bool 
   return choice;
 }
 
-// Straight from where the arrays are, block by block: copies of all of them would go through memory
-// once more. None: a copy of all is needed.
+// Encodes directly from the arrays, block by block, which avoids another pass through memory. None:
+// a copy of the whole array is needed.
 Result<std::optional<Choice>> encode_by_blocks(const EncodeItem& item, const Codec* codec,
                                                bool copy_old, bool hash_old, ThreadPool* pool,
                                                EncodedItem* out) {
@@ -119,7 +119,7 @@ Status encode_whole(const EncodeItem& item, const Codec* codec, ThreadPool* pool
                         digest_of_body(DigestKind::kSum128, *item.new_contents));
     return {};
   }
-  // Of a copy: somebody may write to the original.
+  // Uses a copy, because somebody may write to the original.
   const std::vector<uint8_t> bytes(change.new_bytes.begin(), change.new_bytes.end());
   out->entry.new_digest = sum128_of(bytes, pool);
   DW_ASSIGN_OR_RETURN(Choice choice,
@@ -164,7 +164,7 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
   entry.num_changed = choice->encoded.num_changed;
   out->payload = std::move(choice->encoded.payload);
   out->changed = entry.num_changed != 0;
-  // Unchanged too: what is compared with may be what a crash left, and equal by chance.
+  // Checked for unchanged items, too: after a crash the old bytes may be wrong and equal by chance.
   if (check) DW_RETURN_IF_ERROR(check_old_digest(*given.old_digest, out->old_digest));
   if (!all && given.old_digest) {
     out->old_digest = *given.old_digest;

@@ -66,7 +66,7 @@ class Cut {
       out_->push_back({0, column, 1, columns, first, 0});
       return {};
     }
-    if (layout_.columns == 0) {  // rows that begin inside a byte, or that are too many: all or none
+    if (layout_.columns == 0) {  // rows that begin inside a byte or are too many cannot be split
       if (box != own_ || !held.strides.empty()) {
         return unsupported("tensor " + entry_.tensor + ": parts of a tensor of shape " +
                            shape_to_string(entry_.shape) + " and dtype " +
@@ -75,7 +75,7 @@ class Cut {
       out_->push_back({0, 0, 1, size_t(entry_.num_elements()), first, 0});
       return {};
     }
-    // A region for each matrix.
+    // One region per matrix.
     const size_t r = dims - 2;
     for_each_index(common, r, [&](const Shape& index) {
       uint64_t matrix = 0;
@@ -91,7 +91,7 @@ class Cut {
   }
 
  private:
-  // Joins it to the one before where rows go on: small matrices may be many.
+  // Joins regions with adjacent rows, because there may be many small matrices.
   void push(const Region& region) {
     if (!out_->empty()) {
       Region& last = out_->back();

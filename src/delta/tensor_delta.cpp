@@ -20,7 +20,7 @@
 namespace deltawire {
 namespace {
 
-// By name; InvalidArgument when a size does not fit, or a name comes twice.
+// Sorts by name. InvalidArgument if a size is wrong or a name appears twice.
 Result<std::vector<TensorView>> sorted_state(std::span<const TensorView> state) {
   std::vector<TensorView> sorted(state.begin(), state.end());
   std::sort(sorted.begin(), sorted.end(),
@@ -44,7 +44,7 @@ Result<std::vector<TensorView>> sorted_state(std::span<const TensorView> state) 
 
 struct TensorDelta::Impl {
   Delta delta;
-  std::vector<std::vector<uint8_t>> payloads;  // of entries that come from no file
+  std::vector<std::vector<uint8_t>> payloads;  // of entries that do not come from a file
   std::vector<TensorDeltaEntry> entries;
 
   void summarise() {  // fills `entries` from `delta`
@@ -112,11 +112,11 @@ uint64_t TensorDelta::payload_bytes() const noexcept {
   return bytes;
 }
 
-// A delta onto tensors in memory: all of it is proven before any of it is written.
+// Applying a delta to tensors in memory: everything is proven before anything is written.
 
 namespace {
 
-// One tensor, and what it will be: as pairs or, where those would take more room, all of it.
+// A tensor and its new values: as pairs or, if those would be larger, as a whole.
 struct Patched {
   std::span<const Delta::Entry> entries;
   MutableBytes bytes;
@@ -187,7 +187,7 @@ std::vector<CheckpointTensor> sorted_views(std::span<const LiveTensor> state) {
   return views;
 }
 
-// Entries of one tensor stand side by side. The base was checked: every one has its tensor.
+// Entries of one tensor are adjacent. The base was checked, so every entry has its tensor.
 std::vector<Patched> collect(const Delta& delta, std::span<const CheckpointTensor> views) {
   std::vector<Patched> tensors;
   for (size_t begin = 0; begin < delta.entries.size();) {
@@ -197,7 +197,8 @@ std::vector<Patched> collect(const Delta& delta, std::span<const CheckpointTenso
     const std::span<const uint8_t> bytes = find_tensor(views, name)->view.bytes;
     Patched tensor;
     tensor.entries = std::span(delta.entries).subspan(begin, end - begin);
-    tensor.bytes = {const_cast<uint8_t*>(bytes.data()), bytes.size()};  // LiveTensor's own
+    // the memory belongs to a LiveTensor
+    tensor.bytes = {const_cast<uint8_t*>(bytes.data()), bytes.size()};
     tensors.push_back(std::move(tensor));
     begin = end;
   }

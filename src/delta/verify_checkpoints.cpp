@@ -1,4 +1,4 @@
-// Are two checkpoints the same, bit by bit, and if not, where do they part?
+// Compares two checkpoints bit by bit and finds the first difference of each tensor.
 #include <algorithm>
 #include <iterator>
 #include <vector>
@@ -31,7 +31,7 @@ Shape coordinate_of(const TensorView& tensor, uint64_t byte) {
   return coordinate;
 }
 
-// The element that the differing byte belongs to, whole: both halves of a complex number.
+// The whole element that contains the byte: for a complex number both halves.
 FirstDifference first_difference(const TensorView& a, const TensorView& b, uint64_t byte,
                                  const std::filesystem::path& file) {
   const size_t width = std::max(1U, dtype_bits(a.dtype) / 8);
@@ -40,7 +40,7 @@ FirstDifference first_difference(const TensorView& a, const TensorView& b, uint6
           bits_of(b.bytes.data() + start, width)};
 }
 
-// Elements are counted as `diff` counts them.
+// Counts elements in the same way as `diff`.
 void compare(const CheckpointTensor& a, const CheckpointTensor& b, const Checkpoint& other,
              TensorDifference* out) {
   const size_t width = layout_of(a.view.dtype).width;

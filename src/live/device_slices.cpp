@@ -14,7 +14,7 @@ uint64_t copy_room(const StageSlice& slice) {
   return (slice.size_bytes + kCopyAlign - 1) / kCopyAlign * kCopyAlign;
 }
 
-// All of the entry's array, its rows one after the other.
+// Whether the region is the entry's whole array, with contiguous rows.
 bool is_whole(const DeltaEntry& entry, std::span<const Region> regions) {
   if (regions.size() != 1) return false;
   const Region& region = regions[0];
@@ -55,7 +55,7 @@ bool device_applies(const Delta::Entry& item, std::span<const LocalBox> boxes) {
   }
 }
 
-// None: nothing of the slice changes.
+// None: the slice does not change.
 Result<std::optional<cuda::Patch>> patch_of(const Delta::Entry& item,
                                             std::span<const LocalBox> copies) {
   const DeltaEntry& entry = item.entry;
@@ -81,7 +81,7 @@ struct CopiedSlice {
   std::vector<CopiedRows> rows;
 };
 
-// One payload after the other, to learn which is bad.
+// Applies the payloads one by one, to find the bad one.
 Status apply_singly(std::span<const CopiedSlice> slices, DeviceStage* stage) {
   for (const CopiedSlice& own : slices) {
     DW_RETURN_IF_ERROR(stage->copy(own.rows));
@@ -113,10 +113,10 @@ Status apply_together(std::span<const CopiedSlice> slices, DeviceStage* stage) {
   return {};
 }
 
-// Whether a GPU can apply all steps: tiles lie in one box each, other payloads are of arrays that
-// are held whole. False for bad payloads too: the host says what is wrong.
+// Whether a GPU can apply all steps: each tile lies in a single box, and other payloads are for
+// arrays that are held whole. False for bad payloads too: the host reports what is wrong.
 bool device_decodes(const StageSlice& slice) {
-  const std::vector<LocalBox> boxes = slice.packed(slice.boxes[0].data);  // regions are all we want
+  const std::vector<LocalBox> boxes = slice.packed(slice.boxes[0].data);  // only the regions matter
   return std::all_of(slice.steps.begin(), slice.steps.end(),
                      [&](const StageStep& step) { return device_applies(*step.item, boxes); });
 }

@@ -1,4 +1,4 @@
-// Lists of host arrays are worked on by a pool of threads, those of a GPU's by the GPU meanwhile.
+// A pool of threads processes the lists of host arrays while the GPU processes its own.
 #include "live/exchange.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ Status check_form(const ExchangeList& list) {
 
 constexpr size_t kCheckedAtOnce = size_t{1} << 18;
 
-// Offsets [begin, end) of a list, and that they come after the one before.
+// Checks offsets [begin, end) of a list, also against the offset before them.
 Status check_offsets(const ExchangeList& list, size_t begin, size_t end) {
   const std::span<const uint32_t> offsets = list.offsets;
   bool ascend = true;
@@ -57,7 +57,7 @@ Status check_offsets(const ExchangeList& list, size_t begin, size_t end) {
   return internal_error("offsets were refused by one check and accepted by another");
 }
 
-// A list on its way through memory.
+// The current position in a list.
 struct Cursor {
   const ExchangeList* list;
   size_t number;  // of the list
@@ -74,7 +74,7 @@ struct IsLater {
   bool operator()(const Cursor& a, const Cursor& b) const { return a.begin() > b.begin(); }
 };
 
-// Lists whose elements lie among each other: gone through together, in the order of memory.
+// Checks interleaved lists by merging them in the order of memory.
 Status check_together(std::vector<Cursor> cursors) {
   std::priority_queue<Cursor, std::vector<Cursor>, IsLater> next(IsLater(), std::move(cursors));
   uintptr_t end = 0;
@@ -129,7 +129,7 @@ Status check_exchange(std::span<const ExchangeList> lists, ThreadPool* pool) {
   return {};
 }
 
-constexpr size_t kExchangedAtOnce = size_t{1} << 15;  // changes that a thread takes
+constexpr size_t kExchangedAtOnce = size_t{1} << 15;  // changes per task
 
 struct ListSlice {
   size_t list, begin, end;
@@ -150,7 +150,7 @@ struct Exchange::Impl {
   void swap_host();
 };
 
-// Of all host lists, to the threads that swap them.
+// Divides all host lists into tasks for the threads.
 void Exchange::Impl::share_out() {
   for (size_t i = 0; i < host.size(); ++i) {
     const size_t count = host[i].offsets.size();

@@ -19,7 +19,7 @@ struct Dim {
   uint64_t extent, stride;  // bytes
 };
 
-// The box as rows of `columns` bytes and the dimensions that lead to them, as few as it allows.
+// The box as rows of `columns` bytes, and the fewest dimensions that enumerate them.
 std::vector<Dim> outer_dims(const HeldBoxes& held, const LocalBox& box, uint64_t* columns) {
   const Shape extent = box_shape(box.box, held.shape);
   if (box.strides.empty()) {
@@ -27,7 +27,7 @@ std::vector<Dim> outer_dims(const HeldBoxes& held, const LocalBox& box, uint64_t
     return {};
   }
   *columns = extent.back() * dtype_bits(held.dtype) / 8;
-  std::vector<Dim> dims;  // the innermost first
+  std::vector<Dim> dims;  // innermost first
   for (size_t d = extent.size() - 1; d-- > 0;) {
     const Dim dim{extent[d], uint64_t(box.strides[d])};
     if (dim.extent == 1) continue;
@@ -70,7 +70,7 @@ std::optional<TileExtent> tile_of(const Delta::Entry& item) {
   size_t consumed = 0;
   const Result<tight::Model> model =
       tight::read_model(item.entry.layout(), item.payload, &consumed);
-  if (!model.ok() || !model->tiles.tiled()) return {};  // bad payloads are found when applied
+  if (!model.ok() || !model->tiles.tiled()) return {};  // apply() reports bad payloads
   const TileShape shape = model->tiles;
   return TileExtent{uint64_t{1} << (shape.block_log2 - shape.columns_log2),
                     uint64_t{1} << shape.columns_log2};
@@ -78,7 +78,7 @@ std::optional<TileExtent> tile_of(const Delta::Entry& item) {
 
 namespace {
 
-// Makes a range whole blocks of `unit`, counted from the begin of the entry's box.
+// Rounds a range to blocks of `unit`, counted from the beginning of the entry's box.
 void widen(const Box& entry, size_t d, uint64_t unit, Box* box) {
   const uint64_t first = box->offset[d] - entry.offset[d], last = first + box->extent[d];
   const uint64_t begin = first / unit * unit,
@@ -87,8 +87,8 @@ void widen(const Box& entry, size_t d, uint64_t unit, Box* box) {
   box->extent[d] = end - begin;
 }
 
-// Indices of the first dimension that an entry covers. It may be cut at multiples of `unit` from
-// its begin; 0: nowhere.
+// The indices of the first dimension that an entry covers. The entry may be cut at multiples of
+// `unit` from its beginning; 0: not at all.
 struct Cover {
   uint64_t begin, end, unit;
 
@@ -104,15 +104,15 @@ Cover cover_of(const Delta::Entry& item) {
     cover.begin = entry.box.offset[0];
     cover.end = cover.begin + entry.box.extent[0];
   }
-  // Tiles end with their matrix; of several matrices the first dimension counts whole ones.
+  // Tiles end with their matrix, so several matrices are cut between whole matrices.
   if (const auto tile = tile_of(item)) cover.unit = entry.shape.size() > 2 ? 1 : tile->rows;
   return cover;
 }
 
-// Indices of the first dimension where slices begin and end: one slice has all, whatever there is.
+// The indices of the first dimension between slices. A single slice covers everything.
 std::vector<uint64_t> cuts_of(const HeldBoxes& held, std::span<const StageStep> steps,
                               uint64_t slice_bytes) {
-  constexpr size_t kMostSteps = 256;  // every cut is compared with all of them
+  constexpr size_t kMostSteps = 256;  // each cut is compared with all steps
   if (held.shape.size() < 2 || steps.size() > kMostSteps) return {0, UINT64_MAX};
   uint64_t total = 0, row_bytes = 0;
   for (const LocalBox& box : held.boxes) {
@@ -147,7 +147,7 @@ std::vector<uint64_t> cuts_of(const HeldBoxes& held, std::span<const StageStep> 
   return cuts;
 }
 
-// What of the box has a first index in [begin, end); no extent: nothing.
+// The part of the box with first indices in [begin, end). An extent of 0 means none.
 LocalBox cut_box(const HeldBoxes& held, LocalBox box, uint64_t begin, uint64_t end) {
   box.box = spelled_out(box.box, held.shape);
   uint64_t& offset = box.box.offset[0];
@@ -196,7 +196,7 @@ Status check_held(const HeldBoxes& held) {
     }
     const uint64_t width = layout_of(held.dtype).width;
     uint64_t span = extent.back() * dtype_bits(held.dtype) / 8;
-    // Dimensions may lie in memory in any order, but not in each other.
+    // Dimensions may be in any order in memory, but must not overlap.
     std::vector<std::pair<int64_t, uint64_t>> dims;
     for (size_t d = 0; d + 1 < extent.size(); ++d) {
       if (extent[d] > 1) dims.emplace_back(box.strides[d], extent[d]);

@@ -16,9 +16,9 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr unsigned kChecksAtOnce = 8;  // requests: a store has latency
+constexpr unsigned kChecksAtOnce = 8;  // requests; hides the latency of a store
 
-// A checkpoint as what a diff is made against. It was checked when it was brought there.
+// A checkpoint as the base of a diff. It was checked when it was pulled.
 class CheckpointState final : public OldState {
  public:
   explicit CheckpointState(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
@@ -81,8 +81,8 @@ class Compaction {
   }
 
  private:
-  // The spans among those wanted that have a merged delta which can be used: a name in a listing
-  // says neither that its parts are there nor who made it.
+  // The wanted spans that already have a usable merged delta. A name in a listing does not show
+  // whether its parts exist or who made it.
   using Span = std::pair<uint64_t, uint64_t>;
   Result<std::set<Span>> find_there(uint64_t upto, const std::vector<uint64_t>& spans) {
     DW_ASSIGN_OR_RETURN(auto hops, list_hops(chain_, options_.from, upto, SIZE_MAX));
@@ -156,7 +156,7 @@ class Compaction {
     return merged;
   }
 
-  // Puts the parts that lead from one end to the other.
+  // Puts the parts that lead from one version to the other.
   Status fill(const End& from, const End& to, PartStream* stream) {
     DW_RETURN_IF_ERROR(open_states());
     if (at_[0] != from.record.manifest.version && at_[1] == from.record.manifest.version) {

@@ -1,4 +1,4 @@
-// From tensors to what is put for a version: parts of what changed, or all of it.
+// From tensors to the objects of a version: parts with the changes, or all files.
 #include "base/bytes.h"
 #include "base/sync_point.h"
 #include "chain/names.h"
@@ -28,7 +28,8 @@ Result<std::vector<FullFile>> FullSource::files(const Contents& contents, Thread
                                                 const CodedThere& there) const {
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, weights(contents));
   if (pack != nullptr) DW_RETURN_IF_ERROR(pack_files(&own, pack, there));
-  if (there.check_unchanged) own.front().check_unchanged = there.check_unchanged;  // of all files
+  // covers all files
+  if (there.check_unchanged) own.front().check_unchanged = there.check_unchanged;
   for (FullFile& copy : sides->copies()) own.push_back(std::move(copy));
   return own;
 }
@@ -68,7 +69,7 @@ std::vector<ObjectAtHand> Draft::at_hand() const {
   return objects;
 }
 
-// A device's snapshot is advanced by the changes: there is no cheaper way to write only those.
+// The snapshot on a device is advanced with the changes, because no other method writes so little.
 Draft Publisher::Impl::begin_delta(Tensors tensors, bool keep, PublishClock clock) {
   const MemoryShares shares = share_memory(options.limits.memory_bytes, options.part_bytes);
   PartStreamOptions parts;
@@ -127,7 +128,7 @@ Result<Draft> Publisher::Impl::draft_delta(Tensors tensors, const FullSource& so
   return draft;
 }
 
-// A snapshot on disk that is not what the chain says is made anew, once.
+// If the snapshot on disk does not match the chain, it is rebuilt once.
 Result<Draft> Publisher::Impl::draft_delta_or_rebuild(Tensors tensors, const FullSource& source,
                                                       bool keep, PublishClock clock,
                                                       std::string* full_reason,
@@ -156,12 +157,13 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, source.files(contents, pack(), there));
   const double begin = clock.now();
   std::vector<PublishRecord> records(1);
-  if (head && !why_whole().empty()) {  // nothing was compared: it may turn out that nothing changed
+  // nothing was compared yet, so the version may turn out to be unchanged
+  if (head && !why_whole().empty()) {
     DW_ASSIGN_OR_RETURN(records[0].pieces, hash_state(tensors, parent(), device.get(), &pool));
     DW_ASSIGN_OR_RETURN(draft.state, join(records, source));
     if (draft.state.unchanged) return draft;
   }
-  // Files go on their way while tensors are hashed: both read the same, or one of them fails.
+  // Uploads while hashing. If the two reads differ, one of them fails.
   draft.upload =
       std::make_unique<FullUpload>(*store, full_folder(next_version(), random_hex(kAttemptDigits)),
                                    std::move(own), clock, options.progress);
@@ -169,7 +171,7 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
                       hash_contents(tensors, contents, parent(), &pool, &there.digests));
   report->phases.push_back({"hash", begin, clock.now()});
   DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
-  draft.state.unchanged = false;  // it was not a moment ago, or was found too dense
+  draft.state.unchanged = false;  // it has just changed, or was too dense
   draft.pieces = std::move(records[0].pieces);
   DW_RETURN_IF_ERROR(draft.finish_upload(std::move(reason), report));
   return draft;

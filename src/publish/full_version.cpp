@@ -19,17 +19,17 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kSingleFile = "model.safetensors";
-// What PEFT calls the file of an adapter, and engines look for.
+// PEFT's file name for an adapter, which engines expect.
 constexpr std::string_view kAdapterFile = "adapter_model.safetensors";
 
-// One safetensors file whose tensors come in pieces.
+// One safetensors file whose tensors are assembled from pieces.
 class ShardBody final : public Body {
  public:
   static Result<std::shared_ptr<const Body>> make(std::vector<WholeTensor> tensors) {
     std::vector<TensorSpec> specs;
     for (const WholeTensor& tensor : tensors) specs.push_back(tensor.spec);
     auto body = std::make_shared<ShardBody>();
-    // transformers refuses a file that does not say which framework it is for.
+    // transformers requires the framework to be named.
     DW_ASSIGN_OR_RETURN(body->header_, serialise_safetensors_header(specs, {{"format", "pt"}}));
     body->size_ = body->header_.size();
     for (WholeTensor& tensor : tensors) {
@@ -82,7 +82,7 @@ class ShardBody final : public Body {
     std::vector<PlacedPiece> pieces;
   };
 
-  // What the piece has of the tensor's bytes from `begin` on.
+  // Copies the piece's share of the tensor's bytes, starting at `begin`.
   static Status read_piece(const PlacedPiece& piece, uint64_t begin, MutableBytes out) {
     const uint64_t end = begin + out.size(), row_bytes = piece.rows.row_bytes();
     for (uint64_t row = piece.rows.first_behind(begin); row < piece.rows.count(); ++row) {
@@ -101,7 +101,7 @@ class ShardBody final : public Body {
   uint64_t size_ = 0;
 };
 
-// Wide elements first, so that all are aligned; then by name: Hugging Face's order.
+// Wide elements first, so that all are aligned, then by name: the order of Hugging Face.
 void sort_for_file(std::vector<WholeTensor>* tensors) {
   std::sort(tensors->begin(), tensors->end(), [](const WholeTensor& a, const WholeTensor& b) {
     const uint32_t a_bits = dtype_bits(a.spec.dtype), b_bits = dtype_bits(b.spec.dtype);
@@ -109,7 +109,8 @@ void sort_for_file(std::vector<WholeTensor>* tensors) {
   });
 }
 
-// The names of an adapter, as PEFT saves it; in a model they have the name of the adapter inside.
+// Whether the names are those of an adapter saved by PEFT. Inside a model the names include the
+// adapter's name.
 bool is_adapter(const std::vector<std::string_view>& names) {
   bool has_lora = false;
   for (const std::string_view name : names) {
@@ -125,7 +126,7 @@ std::string shard_name(size_t number, size_t of) {
   return text;
 }
 
-// Counts what goes by.
+// Counts the bytes that are read.
 class CountingBody final : public Body {
  public:
   CountingBody(const Body& body, std::atomic<uint64_t>* count) : body_(body), count_(count) {}
@@ -140,7 +141,7 @@ class CountingBody final : public Body {
   std::atomic<uint64_t>* const count_;
 };
 
-// Every reader must take the names, and the store.
+// Whether the store and every reader accept the names.
 bool names_fit(const Checkpoint& checkpoint) {
   std::vector<NamedSize> files;
   for (const CheckpointFile& file : checkpoint.files()) {
@@ -160,7 +161,8 @@ Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensor
   std::vector<std::string_view> names;
   for (const WholeTensor& tensor : tensors) names.push_back(tensor.spec.name);
   const bool adapter = is_adapter(names);
-  if (adapter) shard_bytes = UINT64_MAX;  // PEFT and engines know no adapters in several files
+  // PEFT and engines do not support adapters in several files
+  if (adapter) shard_bytes = UINT64_MAX;
   std::vector<std::vector<WholeTensor>> shards(1);
   uint64_t filled = 0, total = 0;
   for (WholeTensor& tensor : tensors) {
@@ -253,7 +255,7 @@ FullUpload::FullUpload(Store& store, std::string folder, std::vector<FullFile> f
                                                   progress(std::min(read_.load(), total), total);
                                          });
   for (size_t i = 0; i < files_.size(); ++i) {
-    // Cannot fail: nothing limits what waits. A failure of a job shows in finish().
+    // Cannot fail, because the queue is not limited. finish() reports failures of the jobs.
     (void)queue_->push(0, [this, i, stop = &queue_->stopping()] { return put(i, *stop); });
   }
 }

@@ -60,7 +60,7 @@ Result<BlockCache::Block> BlockCache::block(const BoxesObject& object, uint64_t 
                       ", as the rank reported, got " + got.hex());
   }
   const std::lock_guard lock(mutex_);
-  if (by_key_.contains(key)) return Block(bytes);  // another thread was as fast
+  if (by_key_.contains(key)) return Block(bytes);  // another thread was faster
   bytes_ += bytes->size();
   recent_.emplace_front(key, bytes);
   by_key_[key] = recent_.begin();
@@ -109,7 +109,7 @@ SealingBody::SealingBody(const Body& body, const std::vector<PieceRecord>& piece
 Status SealingBody::read(uint64_t offset, MutableBytes out) const {
   DW_RETURN_IF_ERROR(body_.read(offset, out));
   const std::lock_guard lock(mutex_);
-  // A retry reads what was read before: only what is new counts.
+  // A retry reads bytes again; only new ones count.
   if (offset <= hashed_ && offset + out.size() > hashed_) {
     take(Bytes(out).subspan(size_t(hashed_ - offset)));
   }
@@ -148,7 +148,7 @@ void SealingBody::take(Bytes bytes) const {
 
 Result<BoxesSeal> SealingBody::seal() {
   std::vector<uint8_t> rest;
-  while (hashed_ < seal_.size_bytes) {  // of a store that reads in an order of its own
+  while (hashed_ < seal_.size_bytes) {  // the store did not read in order
     rest.resize(size_t(std::min(kBoxesBlockBytes, seal_.size_bytes - hashed_)));
     DW_RETURN_IF_ERROR(body_.read(hashed_, rest));
     take(rest);

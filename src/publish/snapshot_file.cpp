@@ -36,8 +36,8 @@ Result<std::unique_ptr<FileSnapshot>> FileSnapshot::open(const Chain& chain, fs:
   std::unique_ptr<FileSnapshot> snapshot(new FileSnapshot(chain, std::move(folder)));
   ReplicaOptions replica;
   replica.limits.threads = diff_threads(options.limits);
-  replica.heartbeat = false;   // it serves nobody
-  replica.sync_files = false;  // every tensor is checked when it is compared with
+  replica.heartbeat = false;   // the snapshot serves no engine
+  replica.sync_files = false;  // every tensor is checked when it is compared
   replica.limits.memory_bytes = options.limits.memory_bytes;
   replica.accept.trust = options.keys.trust;
   replica.progress = options.progress;
@@ -45,7 +45,7 @@ Result<std::unique_ptr<FileSnapshot>> FileSnapshot::open(const Chain& chain, fs:
       snapshot->replica_,
       Replica::open(snapshot->store_, checkpoint_folder(snapshot->folder_), std::move(replica)));
   DW_RETURN_IF_ERROR(snapshot->bring_to(version, at_hand));
-  // With the lock held, what an earlier process kept is of no use to anybody.
+  // The lock is held, so parts kept by an earlier process are not needed.
   DW_RETURN_IF_ERROR(remove_tree(snapshot->part_folder()));
   return snapshot;
 }
@@ -87,8 +87,8 @@ SnapshotMemory FileSnapshot::memory() const {
   return memory;
 }
 
-// A store in a folder is as near as a copy would be. On a full disk the part is fetched when it is
-// needed.
+// Parts are not kept if the store is a local folder. If the disk is full, the part is fetched when
+// it is needed.
 Status FileSnapshot::keep_part(const std::string& name, const Body& body) {
   if (!store_->local_folder().empty()) return {};
   const fs::path path = part_folder() / file_name(name);
@@ -105,7 +105,7 @@ Status FileSnapshot::keep_part(const std::string& name, const Body& body) {
   return {};
 }
 
-// False: it has to be brought there by what was published.
+// False if the snapshot must be advanced with the published objects.
 Result<bool> FileSnapshot::overwrite_with(const Advance& next) {
   if (next.kept != nullptr) return false;
   std::vector<NewContents> changed;

@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kCompareBytes = size_t{256} << 10;
 
-// Unless `to` is new memory, writes only where there is something to write: unchanged pages stay
-// clean and shared.
+// Unless `to` is new memory, writes only pieces that differ, so that other pages stay clean and
+// shared.
 Status copy_published(const PublishTensor& tensor, MutableBytes to, bool is_new, ThreadPool* pool) {
   const size_t pieces = (to.size() + kCompareBytes - 1) / kCompareBytes;
   return parallel_try("copying", pool, pieces, [&](size_t i, unsigned) -> Status {
@@ -143,7 +143,7 @@ Status MemorySnapshot::advance_tensor(const PublishTensor& tensor, bool changed,
                                       PublishDevice* device, Piece* piece) {
   if (!changed) return {};
   if (on_device(tensor)) {
-    piece->on_device = nullptr;  // first, so that both need not fit
+    piece->on_device = nullptr;  // freed first, because both may not fit
     DW_ASSIGN_OR_RETURN(piece->on_device, device->hold(tensor));
     piece->held = true;
     return {};
@@ -153,11 +153,11 @@ Status MemorySnapshot::advance_tensor(const PublishTensor& tensor, bool changed,
   return copy_published(tensor, piece->bytes, is_new, pool_);
 }
 
-// Nobody waits for this one: there is time to prove that the codec led where the tensors were.
+// The caller does not wait for this, so there is time to prove the result of the codec.
 Status MemorySnapshot::advance_changes(std::span<const KeptChange> changes,
                                        const PieceRecord& record, Piece* piece) {
   if (changes.empty()) return {};
-  // A tensor that is new comes whole.
+  // A new tensor comes whole.
   if (!piece->held) DW_RETURN_IF_ERROR(piece->allocate(size_t(changes[0].size_bytes)));
   for (const KeptChange& change : changes) {
     DW_RETURN_IF_ERROR(find_codec(change.codec)
@@ -167,8 +167,8 @@ Status MemorySnapshot::advance_changes(std::span<const KeptChange> changes,
   return check_advanced(record, digest_of(record.digest.kind, piece->bytes));
 }
 
-// Tensors that hold what was committed are copied: a device reads all of them and writes all of the
-// snapshot in less time than it decodes what changed. What it read is proven to be that.
+// The tensors still hold the committed values, so they are copied: for a device, reading and
+// writing everything is faster than decoding the changes. The digests prove what was read.
 Status MemorySnapshot::replace_on_device(const Advance& next, const std::vector<size_t>& which,
                                          const std::vector<Piece*>& pieces) {
   std::vector<PublishDevice::Comparison> items;
@@ -191,7 +191,7 @@ Status MemorySnapshot::replace_on_device(const Advance& next, const std::vector<
   return {};
 }
 
-// All of them in one go.
+// All tensors together.
 Status MemorySnapshot::advance_on_device(const Advance& next, const std::vector<size_t>& which,
                                          const std::vector<Piece*>& pieces) {
   if (which.empty()) return {};  // there may be no device
@@ -226,7 +226,7 @@ Status MemorySnapshot::advance_on_device(const Advance& next, const std::vector<
   return {};
 }
 
-// The tensors were read once more: they may hold something else by now.
+// The tensors were read again and may have changed meanwhile.
 Status MemorySnapshot::prove(const Advance& next, const std::vector<size_t>& which,
                              const std::vector<Piece*>& pieces) {
   std::vector<const PublishDevice::Held*> held;

@@ -1,6 +1,5 @@
-// One rank of several. All ranks go through the same exchanges, and what goes wrong on one of them
-// in between is what it says in the next one, so that nobody waits for it. docs/protocol.md,
-// "Ranks", has the rules.
+// One rank of several. All ranks make the same exchanges. An error between two exchanges is sent
+// with the next one, so that no rank waits in vain. The rules are in docs/protocol.md, "Ranks".
 #include "base/bytes.h"
 #include "base/guard.h"
 #include "base/sync_point.h"
@@ -24,7 +23,7 @@ uint64_t total_bytes(const std::vector<PublishRecord>& records) {
   return bytes;
 }
 
-// Every tensor from the pieces of all ranks.
+// All tensors, from the pieces of all ranks.
 std::vector<WholeTensor> join_tensors(const std::vector<PublishRecord>& records,
                                       const std::vector<Contents>& contents) {
   std::vector<WholeTensor> wholes;
@@ -39,23 +38,23 @@ std::vector<WholeTensor> join_tensors(const std::vector<PublishRecord>& records,
 
 }  // namespace
 
-// A version on its way: this rank's share of it.
+// This rank's share of a version in preparation.
 struct Publisher::Impl::Share {
   const FullSource& source;
   Attempt& attempt;
   Store& store;
   RankBegin begin = {};
   RankReport own = {};
-  Contents contents = {};  // of a version that is stored whole
-  std::string boxes = {};  // the object that rank 0 reads them from, to be removed at the end
-  bool committed = false;  // by rank 0: by itself
+  Contents contents = {};  // of a version stored whole
+  std::string boxes = {};  // the object for rank 0, removed at the end
+  bool committed = false;  // by this process, which is rank 0
 
   ~Share() {
     if (!boxes.empty()) (void)store.remove(boxes);
   }
 };
 
-// Rank 0 alone looks for the head, so that all have the same.
+// Only rank 0 reads the head, so that all ranks use the same.
 Result<std::string> Publisher::Impl::begin_as_rank(const Attempt& attempt) {
   DW_RETURN_IF_ERROR(Status(attempt.unfit));
   if (options.ranks.rank != 0) return std::string();
@@ -68,7 +67,7 @@ Result<std::string> Publisher::Impl::begin_as_rank(const Attempt& attempt) {
   return to_text(begin);
 }
 
-// Brings another rank to the version that rank 0 publishes upon.
+// Brings another rank to the base that rank 0 uses.
 Status Publisher::Impl::take_base(const RankBegin& begin) {
   if (!chain) {
     DW_ASSIGN_OR_RETURN(chain, open_with_keys(store, keys));
@@ -97,7 +96,7 @@ Status Publisher::Impl::take_base(const RankBegin& begin) {
   return {};
 }
 
-// A version that rank 0 has named becomes the head.
+// Makes a version named by rank 0 the head.
 Status Publisher::Impl::take_version(uint64_t version, const Digest& manifest) {
   DW_ASSIGN_OR_RETURN(VersionRecord record, chain->version(version));
   if (record.digest != manifest) {
@@ -125,7 +124,8 @@ Status Publisher::Impl::share_delta(Share* share) {
   if (!share->own.needs_full.empty()) return {};
   share->own.record.pieces = std::move(diff.pieces);
   attempt.draft.pieces = share->own.record.pieces;
-  if (options.ranks.rank == 0) return {};  // its last part names what all ranks have removed
+  // the last part of rank 0 names the tensors removed by any rank
+  if (options.ranks.rank == 0) return {};
   DW_RETURN_IF_ERROR(attempt.draft.stream->finish({}));
   add_phase(attempt.draft.stream->upload_phase(), &attempt.report);
   share->own.record.parts = attempt.draft.stream->parts();
@@ -187,7 +187,7 @@ Result<std::string> Publisher::Impl::decide(const std::vector<std::string>& text
   return to_text(outcome);
 }
 
-// Why the changes are no delta; empty: they are one.
+// The reason why the changes cannot be a delta; empty: they can.
 Result<std::string> Publisher::Impl::join_delta(std::vector<RankReport> reports, Share* share) {
   Draft& draft = share->attempt.draft;
   uint64_t payload_bytes = 0;
@@ -249,7 +249,7 @@ Status Publisher::Impl::join_full(std::vector<RankReport> reports, Share* share)
 
 Result<RankOutcome> Publisher::Impl::agree(Share* share) {
   RankExchange ranks(options.ranks, share->attempt.step);
-  // Where the group fails, rank 0 may still use what the others have put.
+  // If the group fails, rank 0 may still use the objects of the other ranks.
   const auto failed = [&](Status status) -> Status {
     if (ranks.all_know() || options.ranks.rank == 0) return status;
     share->boxes.clear();
