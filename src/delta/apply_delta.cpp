@@ -7,7 +7,6 @@
 #include "delta/apply_plan.h"
 #include "delta/delta_reader.h"
 #include "delta/delta_writer.h"
-#include "delta/output.h"
 #include "delta/tracker.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"

@@ -1,7 +1,5 @@
 #include "delta/delta_writer.h"
 
-#include "delta/output.h"
-
 namespace deltawire {
 
 struct DeltaWriter::OpenPart {

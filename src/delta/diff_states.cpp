@@ -5,7 +5,6 @@
 #include "base/thread_pool.h"
 #include "delta/delta_writer.h"
 #include "delta/encode_items.h"
-#include "delta/output.h"
 #include "delta/tracker.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"

@@ -1,4 +1,3 @@
-#include "delta/output.h"
 
 #include <unistd.h>
 #include <cerrno>
@@ -7,6 +6,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "delta/delta_reader.h"
+#include "delta/delta_writer.h"
 #include "format/checkpoint_files.h"
 #include "tensor/sharded_index.h"
 

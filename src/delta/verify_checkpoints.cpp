@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "base/thread_pool.h"
 #include "base/waves.h"
-#include "delta/output.h"
+#include "delta/delta_writer.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
 #include "format/layout.h"

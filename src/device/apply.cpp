@@ -3,7 +3,6 @@
 #include "base/guard.h"
 #include "codec/checks.h"
 #include "codec/codec.h"
-#include "device/arrays.h"
 #include "device/context.h"
 #include "format/layout.h"
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "device/arrays.h"
 #include "kernels/cuda/convert.h"
 
 namespace deltawire::cuda {

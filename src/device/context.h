@@ -41,6 +41,16 @@ struct ContextInternals {
 
 // ---- what Context and DeviceSnapshot share
 
+// How elements of `given` are read as elements of `as`.
+Result<NewKind> kind_of(DType given, DType as);
+
+// InvalidArgument unless there is memory for what is said to be there, in whole elements.
+Status check_memory(DType dtype, const void* data, uint64_t size_bytes);
+
+Layout layout_of(const DeviceArray& array);
+
+Result<DevicePair> device_pair(const Pair& pair);
+
 // On the device in use.
 struct EncodeAs {
   std::string_view codec;

@@ -7,7 +7,7 @@
 #include "base/guard.h"
 #include "codec/adaptive_encode.h"
 #include "codec/gaps.h"
-#include "device/arrays.h"
+#include "device/context.h"
 #include "format/layout.h"
 
 namespace deltawire::cuda {

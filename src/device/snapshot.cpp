@@ -1,7 +1,6 @@
 #include <optional>
 
 #include "base/guard.h"
-#include "device/arrays.h"
 #include "device/context.h"
 #include "device/slot_memory.h"
 #include "format/layout.h"

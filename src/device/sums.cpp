@@ -4,7 +4,6 @@
 
 #include "base/bytes.h"
 #include "codec/cuda/device_parts.h"
-#include "device/arrays.h"
 #include "device/context.h"
 #include "digest/sums.h"
 #include "format/tensor_digest.h"

@@ -74,7 +74,7 @@ class DeviceBody final : public Body {
   uint64_t size() const noexcept override { return size_; }
   Status read(uint64_t offset, MutableBytes out) const override {
     if (offset > size_ || out.size() > size_ - offset) {
-      return invalid_argument("tensor " + quote(tensor_.view.name) + ": is read beyond its end");
+      return invalid_argument("tensor " + quote(tensor_.view.name) + ": read past the end");
     }
     return device_->pieces().read(
         this, size_, offset, out, [&](uint64_t begin, MutableBytes piece) {

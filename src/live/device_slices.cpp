@@ -1,9 +1,9 @@
-#include "live/device_slices.h"
 
 #include <algorithm>
 
 #include "codec/tight_payload.h"
 #include "format/layout.h"
+#include "live/slices.h"
 
 namespace deltawire {
 namespace {

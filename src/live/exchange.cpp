@@ -23,7 +23,8 @@ Status check_form(const ExchangeList& list) {
   }
   if (list.bytes.size() % list.width != 0) {
     return invalid_argument("an array of " + std::to_string(list.bytes.size()) +
-                            " bytes has no whole elements of " + std::to_string(list.width));
+                            " bytes is not a whole number of elements of " +
+                            std::to_string(list.width) + " bytes");
   }
   if (list.values.size() != list.offsets.size() * list.width) {
     return invalid_argument(std::to_string(list.offsets.size()) + " offsets of elements of " +

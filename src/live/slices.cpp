@@ -188,7 +188,7 @@ Status check_held(const HeldBoxes& held) {
     DW_RETURN_IF_ERROR(check_box(box.box, held.dtype, held.shape));
     const Shape extent = box_shape(box.box, held.shape);
     DW_ASSIGN_OR_RETURN(const uint64_t size_bytes, tensor_size_bytes(held.dtype, extent));
-    if (size_bytes != 0 && box.data == nullptr) return invalid_argument("a box without memory");
+    if (size_bytes != 0 && box.data == nullptr) return invalid_argument("a box has no memory");
     if (box.strides.empty() || size_bytes == 0) return {};
     if (box.strides.size() + 1 != extent.size()) {
       return invalid_argument("strides of a box: expected " + std::to_string(extent.size() - 1) +

@@ -91,8 +91,8 @@ Result<std::optional<Identity>> Spool::fetch_new(std::optional<uint64_t> held,
   if (newest_ && newest.version.value_or(0) < newest_->version) {
     const std::string now =
         newest.version ? "its newest version is " + std::to_string(*newest.version) : "is empty";
-    return not_found(store_->url() + ": " + now + ", and " + to_string(*newest_) +
-                     " was there before");
+    return not_found(store_->url() + ": " + now + ", but it held " + to_string(*newest_) +
+                     " before");
   }
   if (!newest.version) return newest_;
   const uint64_t head = *newest.version;

@@ -14,7 +14,7 @@
 #include "base/waves.h"
 #include "codec/changes.h"
 #include "format/layout.h"
-#include "live/device_slices.h"
+#include "live/slices.h"
 #include "tensor/form.h"
 #include "tensor/text.h"
 

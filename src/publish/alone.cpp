@@ -53,7 +53,7 @@ Result<Publisher::Impl::Attempt> Publisher::Impl::begin(Tensors given, FullSourc
   Attempt attempt;
   attempt.step = step;
   attempt.unfit = captured
-                      ? invalid_argument("finish() what was captured before")
+                      ? invalid_argument("a version is captured already; call finish() first")
                       : guard_memory("publish", [&] { return prepare(given, source, &attempt); });
   if (options.ranks.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
   return attempt;

@@ -48,7 +48,7 @@ Result<BlockCache::Block> BlockCache::block(const BoxesObject& object, uint64_t 
   }
   const uint64_t begin = number * kBoxesBlockBytes;
   if (number >= object.seal.blocks.size() || begin >= object.seal.size_bytes) {
-    return corruption(object.name + ": the pieces in it are larger than it is");
+    return corruption(object.name + ": the object is smaller than its pieces");
   }
   auto bytes = std::make_shared<std::vector<uint8_t>>(
       std::min(kBoxesBlockBytes, object.seal.size_bytes - begin));
@@ -77,7 +77,7 @@ Status BlockCache::read(const BoxesObject& object, uint64_t offset, MutableBytes
     const uint64_t number = offset / kBoxesBlockBytes, skip = offset % kBoxesBlockBytes;
     DW_ASSIGN_OR_RETURN(const Block bytes, block(object, number));
     if (skip >= bytes->size()) {
-      return corruption(object.name + ": the pieces in it are larger than it is");
+      return corruption(object.name + ": the object is smaller than its pieces");
     }
     const size_t count = size_t(std::min<uint64_t>(bytes->size() - skip, out.size()));
     std::memcpy(out.data(), bytes->data() + skip, count);

@@ -130,7 +130,7 @@ Status BoxedTensors::check(std::span<const size_t> which, const Manifest& manife
     const Tensor& tensor = tensors_.at(which[i]);
     const std::string place = "tensor " + quote(tensor.form.name);
     if (!tensor.backing) {
-      return base_mismatch(place + ": only boxes of it are held, and the rest is not known");
+      return base_mismatch(place + ": only boxes of the tensor are held");
     }
     const Digest got = tensor_digest(tensor.form.dtype, tensor.form.shape, tensor.backing->bytes(),
                                      boxes_hashed(manifest, tensor.form.name));
@@ -184,7 +184,7 @@ Status BoxedTensors::stage(std::span<const TensorSteps> steps, const Target& tar
   std::vector<uint64_t> sizes;
   for (const TensorSteps& one : steps) {
     const Tensor& tensor = tensors_.at(one.index);
-    if (!tensor.backing) return internal_error("a boxed tensor without its backing");
+    if (!tensor.backing) return internal_error("a boxed tensor has no backing");
     which.push_back(one.index);
     sizes.push_back(tensor.size_bytes);
   }
@@ -231,7 +231,7 @@ Status BoxedTensors::stage_one(const TensorSteps& steps, const Target& target, T
 
 Status BoxedTensors::stage_whole(size_t number, Bytes contents) {
   Tensor& tensor = tensors_.at(number);
-  if (contents.size() != tensor.size_bytes) return internal_error("contents of another size");
+  if (contents.size() != tensor.size_bytes) return internal_error("contents have the wrong size");
   DW_ASSIGN_OR_RETURN(tensor.next, make_backing(number, tensor.size_bytes));
   const MutableBytes all = tensor.next->bytes();
   copy_parallel(contents, all, pool_);

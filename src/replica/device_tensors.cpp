@@ -186,7 +186,7 @@ Status DeviceTensors::stage(std::span<const TensorSteps> steps, const Target& ta
 
 Status DeviceTensors::stage_whole(size_t number, Bytes contents) {
   const LiveTensor& tensor = tensors_.at(number);
-  if (contents.size() != tensor.bytes.size()) return internal_error("contents of another size");
+  if (contents.size() != tensor.bytes.size()) return internal_error("contents have the wrong size");
   wholes_.push_back({number, contents});
   num_staged_ += contents.size() / layout_of(tensor.dtype).width;
   return {};

@@ -63,7 +63,7 @@ Result<Checkpoint> FileSink::open_checkpoint() const {
 // Checks that the files did not change while they were read.
 Status FileSink::check_unedited() const {
   const auto edited = find_edited(held_folder(), stamps_);
-  return edited ? base_mismatch(*edited + ": it changes while it is read") : Status();
+  return edited ? base_mismatch(*edited + ": changed while it was read") : Status();
 }
 
 BuildContext FileSink::context(const Target& target, const Checkpoint& source,

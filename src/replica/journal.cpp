@@ -159,7 +159,7 @@ Status point_to(const fs::path& link, const fs::path& target) {
     return io_error(temporary.string() + ": cannot remove: " + std::strerror(errno));
   }
   if (::symlink(target.c_str(), temporary.c_str()) != 0) {
-    return io_error(temporary.string() + ": cannot make the link: " + std::strerror(errno));
+    return io_error(temporary.string() + ": cannot create the link: " + std::strerror(errno));
   }
   DW_SYNC_POINT("replica: new link made");
   return rename_path(temporary, link);
@@ -254,7 +254,7 @@ Status carry_out_switch(const LocalLayout& layout, const JournalRecord& record,
   const fs::path from = layout.journal() / "files", to = layout.version(record.version);
   if (inode_of(to) != record.inode) {
     if (inode_of(from) != record.inode) {
-      return corruption(from.string() + ": the new version's folder is not there any more");
+      return corruption(from.string() + ": the new version's folder is missing");
     }
     DW_RETURN_IF_ERROR(keep_files_of_others(layout, to, record, set_aside));
     DW_RETURN_IF_ERROR(replace_folder(from, to));

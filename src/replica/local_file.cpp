@@ -126,7 +126,7 @@ Status PatchedFile::take_holes() {
   while ((error = ::posix_fallocate(fd_, 0, off_t(size_))) == EINTR) {
   }
   if (error != ENOSPC && error != EDQUOT) return {};
-  return system_error(path_, "cannot take the disk space of its holes", error);
+  return system_error(path_, "cannot allocate disk space for its holes", error);
 }
 
 Status PatchedFile::write_at(uint64_t offset, Bytes contents) {
@@ -138,7 +138,7 @@ Status PatchedFile::check_whole() const {
   struct stat info;
   if (::fstat(fd_, &info) == 0 && size_t(info.st_size) < size_) {
     return io_error(path_.string() +
-                    ": was cut short while it was written: " + std::to_string(size_) +
+                    ": was truncated while it was written: " + std::to_string(size_) +
                     " bytes before, " + std::to_string(info.st_size) + " now");
   }
   return system_error(path_, "cannot write", ENOSPC);

@@ -123,7 +123,7 @@ Status check_state(const Manifest& manifest, const Schema& schema, const MemoryS
     if (found == state.end() || found->second.dtype != expected.dtype ||
         found->second.shape != expected.shape) {
       return corruption("tensor " + quote(expected.name) + ": expected " + form_of(expected) +
-                        ", got another or none");
+                        ", but it is missing or has another form");
     }
     const bool wanted = only == nullptr || only->contains(expected.name);
     tensors.push_back(wanted ? &found->second : nullptr);

@@ -120,7 +120,7 @@ Status check_files(const Checkpoint& checkpoint, const Manifest& manifest,
     const Digest& expected = manifest.digests[order[n]];
     if (got == expected) return {};
     return base_mismatch(file_of(order[n]).path.string() + ", tensor " + quote(view.name) +
-                         ": not what the manifest says: " + digest_difference(expected, got));
+                         ": does not match the manifest: " + digest_difference(expected, got));
   };
   return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(check);
 }
@@ -145,7 +145,7 @@ Result<FileStamps> prove_files(const fs::path& folder, const std::vector<std::st
   if (!checkpoint.ok()) return missing_is_mismatch(checkpoint.status());
   DW_RETURN_IF_ERROR(check_files(*checkpoint, manifest, changed, pool));
   if (const auto edited = find_edited(folder, *before)) {
-    return base_mismatch(*edited + ": it changes while it is read");
+    return base_mismatch(*edited + ": changed while it was read");
   }
   return before;
 }

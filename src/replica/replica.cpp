@@ -221,7 +221,7 @@ Status Replica::set_serving(const std::optional<Identity>& serving,
     return invalid_argument("pause_seconds: expected 0 to " + std::to_string(int(kLongest)));
   }
   DW_RETURN_IF_ERROR(settle());
-  if (!impl_->state) return invalid_argument("a replica that holds no version serves none");
+  if (!impl_->state) return invalid_argument("a replica that holds no version cannot serve one");
   LocalState next = *impl_->state;
   next.replica.serving = serving;
   DW_RETURN_IF_ERROR(impl_->save(std::move(next)));

@@ -127,7 +127,7 @@ Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadP
     DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
     // The bytes between slabs have no digest of their own.
     return base_mismatch(job.place +
-                         ": not what the manifest says: " + digest_difference(target, both.after));
+                         ": does not match the manifest: " + digest_difference(target, both.after));
   }
   return make_redo_of_changes(job.held, *changes, both, job.memory.slab_bytes, pool, take);
 }

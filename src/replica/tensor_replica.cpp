@@ -44,7 +44,7 @@ Status check_boxes(std::span<const LiveTensor> boxes) {
       if (!overlap(boxes[i].box, boxes[j].box)) continue;
       return invalid_argument(place_of(boxes[i]) + (boxes[i].box == boxes[j].box
                                                         ? ": is given twice"
-                                                        : ": meets " + place_of(boxes[j])));
+                                                        : ": overlaps " + place_of(boxes[j])));
     }
   }
   return {};
@@ -152,18 +152,18 @@ Status TensorReplicaCore::check_forms(const Schema& schema) const {
   for (size_t i = 0; i < std::max(schema.tensors.size(), forms.size()); ++i) {
     const bool given = i < forms.size(), wanted = i < schema.tensors.size();
     if (!given || (wanted && schema.tensors[i].name < forms[i].view.name)) {
-      return invalid_argument("tensor " + quote(schema.tensors[i].name) + ": the version has it, " +
-                              "and it was not given");
+      return invalid_argument("tensor " + quote(schema.tensors[i].name) +
+                              ": is in the version but was not given");
     }
     const TensorView& own = forms[i].view;
     if (!wanted || own.name < schema.tensors[i].name) {
-      return invalid_argument("tensor " + quote(own.name) + ": was given, and the version does " +
-                              "not have it");
+      return invalid_argument("tensor " + quote(own.name) +
+                              ": was given but is not in the version");
     }
     const TensorSpec& other = schema.tensors[i];
     if (!same_form(own, other)) {
       return invalid_argument("tensor " + quote(own.name) + ": the version has " + form_of(other) +
-                              ", given was " + form_of(own));
+                              ", but the given tensor is " + form_of(own));
     }
   }
   return {};
@@ -226,7 +226,8 @@ Result<PullReport> TensorReplicaCore::prepare(const PullGoal& goal) {
 
 Status TensorReplicaCore::check_usable(uint64_t wanted, PullReport*) {
   if (held || options.repair) return {};
-  return base_mismatch(std::string(kGivenTensors) + " hold no version that leads to " +
+  return base_mismatch(std::string(kGivenTensors) +
+                       " hold no version from which the replica can reach version " +
                        std::to_string(wanted));
 }
 

@@ -22,7 +22,7 @@
 
 namespace deltawire {
 
-inline constexpr const char* kGivenTensors = "the tensors given";
+inline constexpr const char* kGivenTensors = "the given tensors";
 
 struct TensorReplicaCore : ReplicaBase {
   TensorReplicaCore(std::shared_ptr<Store> the_store, TensorReplicaOptions the_options)

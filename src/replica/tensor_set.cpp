@@ -20,14 +20,14 @@ std::string place_of(const LiveTensor& tensor) {
 Status check_digest(const std::string& place, const Digest& got, const Manifest& manifest,
                     size_t number) {
   if (got == manifest.digests[number]) return {};
-  return base_mismatch(place + ": not what version " + std::to_string(manifest.version) +
-                       " says: " + digest_difference(manifest.digests[number], got));
+  return base_mismatch(place + ": does not match version " + std::to_string(manifest.version) +
+                       ": " + digest_difference(manifest.digests[number], got));
 }
 
 Status check_digest(const LiveTensor& tensor, const Digest& got, const Digest& expected) {
   if (got == expected) return {};
   return base_mismatch(place_of(tensor) +
-                       ": not what the tensor has there: " + digest_difference(expected, got));
+                       ": does not match the tensor: " + digest_difference(expected, got));
 }
 
 void copy_parallel(Bytes from, MutableBytes to, ThreadPool* pool) {
@@ -102,7 +102,7 @@ Status HostTensors::read(size_t number, MutableBytes out) {
 Status HostTensors::stage_whole(size_t number, Bytes contents) {
   Tensor& tensor = tensors_.at(number);
   if (contents.size() != tensor.live.bytes.size()) {
-    return internal_error("contents of another size");
+    return internal_error("contents have the wrong size");
   }
   tensor.whole = contents;
   return {};

@@ -12,7 +12,7 @@
 namespace deltawire {
 namespace {
 
-constexpr const char* kNotTheTarget = ": the patched tensor is not what the manifest says: ";
+constexpr const char* kNotTheTarget = ": the patched tensor does not match the manifest: ";
 
 const std::vector<BoxDigest>* boxes_of(const Manifest& manifest, const std::string& tensor) {
   const auto found = manifest.boxes.find(tensor);
@@ -36,12 +36,12 @@ Status add_entry(const HeldTensors& source, const Delta::Entry& item, SteppedTen
   }
   const auto found = tensors->find(entry.tensor);
   if (found == tensors->end()) {
-    return base_mismatch(source.place + ": has no such tensor as " + item.place + " patches");
+    return base_mismatch(source.place + ": lacks the tensor that " + item.place + " patches");
   }
   Stepped& stepped = found->second;
   if (stepped.dtype != entry.dtype || stepped.shape != entry.shape) {
     return base_mismatch(source.place + ": " + item.place + " patches " +
-                         form_of(entry.dtype, entry.shape) + ", there is " +
+                         form_of(entry.dtype, entry.shape) + ", but the tensor is " +
                          form_of(stepped.dtype, stepped.shape));
   }
   stepped.entries.push_back(&item);
@@ -87,7 +87,7 @@ Status wrong_result(const TensorSteps& steps, const std::vector<const Box*>& pro
                      std::any_of(proven.begin(), proven.end(),
                                  [&](const Box* one) { return one->whole() || *one == box; });
   if (known) return corruption(steps.entries.back()->place + kNotTheTarget + difference);
-  return base_mismatch(place + ": not what the manifest says: " + difference);
+  return base_mismatch(place + ": does not match the manifest: " + difference);
 }
 
 Status check_result(const TensorSteps& steps, const Target& target,
