@@ -1,4 +1,4 @@
-// What boxes on the device add to their tensors.
+// What boxes on the device add to their tensors' sums.
 #include <algorithm>
 #include <array>
 
@@ -13,9 +13,9 @@
 namespace deltawire::cuda {
 namespace {
 
-constexpr uint64_t kSummedPiece = uint64_t{16} << 20;  // that is fetched at a time
+constexpr uint64_t kSummedPiece = uint64_t{16} << 20;  // fetched at a time
 
-// None: words or segments are cut.
+// None if words or segments are cut.
 std::optional<SumPlace> place_of(const BoxRows& rows) {
   using sum128::kSegmentBytes;
   SumPlace place;
@@ -27,7 +27,7 @@ std::optional<SumPlace> place_of(const BoxRows& rows) {
     return rows.row_bytes() % sum128::kWordBytes == 0 ? std::optional(place) : std::nullopt;
   }
   const uint64_t pitch = rows.position(1) - first;
-  // Positions ascend by the same step if the last does not lie behind that.
+  // Positions are equidistant if the last one matches the pitch.
   if (last - first != (rows.count() - 1) * pitch) return {};
   if (rows.row_bytes() % kSegmentBytes != 0 || pitch % kSegmentBytes != 0) return {};
   place.row = rows.row_bytes() / kSegmentBytes;

@@ -95,7 +95,7 @@ Status read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes
     return {};
   }
   const uint64_t from = dtype_bits(*tensor.source) / 8, to = dtype_bits(tensor.view.dtype) / 8;
-  // A piece may begin and end inside of an element.
+  // A piece may begin or end inside an element.
   const auto read_partly = [&](size_t count) {
     uint8_t element[8];
     convert(*tensor.source, tensor.view.dtype, data + offset / to * from, 1, element);
@@ -143,10 +143,10 @@ Status unbounded_weights(const std::string& tensor) {
 
 namespace {
 
-// At a time, unless one is larger.
+// Limit for tensors computed together, unless a single one is larger.
 constexpr uint64_t kWindowBytes = uint64_t{512} << 20;
 
-// All begin where kernels load fastest.
+// Aligned for fast loads in kernels.
 constexpr uint64_t aligned(uint64_t num_bytes) {
   constexpr uint64_t kAlignment = 256;
   return (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -183,7 +183,7 @@ size_t ComputedTensors::end_of_window(std::span<const Wanted> wanted, size_t beg
 Result<std::vector<ComputedTensors::There>> ComputedTensors::make(std::span<const Wanted> wanted) {
   std::vector<There> out;
   std::vector<cuda::Fp8Task> tasks, marked;
-  std::vector<size_t> task_of, marked_at;  // whose they are
+  std::vector<size_t> task_of, marked_at;  // numbers of their tensors
   uint64_t bytes = 0;
   for (const Wanted& one : wanted) bytes += buffer_bytes(one);
   const uint64_t marks_at = bytes;

@@ -12,7 +12,7 @@ namespace deltawire {
 
 Status FetchedPieces::read(const void* body, uint64_t size, uint64_t offset, MutableBytes out,
                            const Fetch& fetch) {
-  const std::lock_guard lock(mutex_);  // the device takes turns anyway
+  const std::lock_guard lock(mutex_);  // the device serves one call at a time anyway
   while (!out.empty()) {
     const uint64_t begin = offset / kPieceBytes * kPieceBytes;
     auto found = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& piece) {
@@ -48,7 +48,7 @@ size_t FetchedPieces::num_pieces() const {
 
 namespace {
 
-constexpr uint64_t kMostSpareBytes = uint64_t{512} << 20;  // of payloads, from publish to publish
+constexpr uint64_t kMostSpareBytes = uint64_t{512} << 20;  // kept from publish to publish
 
 cuda::NewArray array_of(const PublishTensor& tensor) {
   return {tensor.source.value_or(tensor.view.dtype), tensor.view.bytes.data()};
@@ -60,7 +60,7 @@ cuda::Contents contents_of(const PublishTensor& tensor) {
       array_of(tensor), tensor.view.dtype, published_bytes(tensor), {layout.rows, layout.columns}};
 }
 
-// All of a tensor, with a codec for its elements.
+// Whole tensors whose elements have a codec.
 bool can_be_coded(const PublishTensor& tensor) {
   return on_device(tensor) && tensor.box.whole() && published_bytes(tensor) != 0 &&
          exponents::form_of(layout_of(tensor.view.dtype));
@@ -195,7 +195,7 @@ Status PublishDevice::advance(std::span<const Step> steps) {
   return snapshot_.advance(all, stream_);
 }
 
-// FP8 blocks are never made whole: one look at the weights gives their digests and elements.
+// FP8 blocks are not computed as tensors: one pass over the weights gives digests and elements.
 Result<std::vector<Digest>> PublishDevice::look_at(std::span<const PublishTensor* const> tensors,
                                                    std::span<uint8_t* const> elements,
                                                    const LookAtOthers& look) {

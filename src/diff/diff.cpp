@@ -17,15 +17,15 @@
 namespace deltawire {
 namespace {
 
-// One item of the encoder: a tensor, a rank's box of one, or a slice of either.
+// The items to encode: tensors, boxes of ranks, or slices of either.
 struct Work {
   std::vector<EncodeItem> items;
   std::vector<size_t> piece_of;  // item -> piece
-  // Piece -> what it is read from, and hashed by where it did not change and has no known digest;
-  // or null.
+  // Piece -> the body that it is read from, and hashed by if it did not change and its digest is
+  // unknown; may be null.
   Contents new_contents;
   std::vector<std::shared_ptr<const void>> owners;
-  // Piece -> those of its slices; none: it is a single item, or not one.
+  // Piece -> sums of its slices; none if it is a single item.
   struct SliceSums {
     Sums old_bytes, new_bytes;
   };
@@ -81,7 +81,7 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       item.new_contents = work->new_contents.back() = steady(view.name, published_body(tensor));
     }
     if (slices.size() == 1 && !computed && !is_known(job, tensor)) {
-      // Unchanged, it is what the snapshot has, which nobody writes to meanwhile.
+      // An unchanged piece equals the snapshot, which nobody modifies meanwhile.
       work->new_contents.back() = std::make_shared<MemoryBody>(old->bytes);
     }
     for (const Slice& slice : slices) {
@@ -123,7 +123,7 @@ Status check_computed(const PublishTensor& tensor) {
   return {};
 }
 
-// A snapshot on disk must be what the parent says also where no single item could tell.
+// Checks a snapshot on disk against the parent where no single item can.
 Status check_old(const DiffJob& job, const Digest& got, size_t i) {
   const std::optional<Digest> known =
       known_digest(job.parent, job.tensors[i].view, job.tensors[i].box);
@@ -131,7 +131,7 @@ Status check_old(const DiffJob& job, const Digest& got, size_t i) {
   return check_old_digest(*known, got).at("tensor " + quote(job.tensors[i].view.name));
 }
 
-// The same of one whose slices were summed.
+// The same for a piece whose slices were summed.
 Status take_sums(const DiffJob& job, const Work::SliceSums& sums, size_t i, PieceRecord* piece) {
   const uint64_t size = published_bytes(job.tensors[i]);
   DW_ASSIGN_OR_RETURN(piece->digest, sums.new_bytes.finish(size));
@@ -140,8 +140,8 @@ Status take_sums(const DiffJob& job, const Work::SliceSums& sums, size_t i, Piec
   return check_old(job, got, i);
 }
 
-// Digests and sums of pieces that no single item had: sliced ones that changed, and unchanged boxes
-// that the parent does not know.
+// Completes digests and sums: of sliced pieces that changed, and of unchanged boxes that the parent
+// does not know.
 Status complete_digests(const DiffJob& job, const Work& work, ThreadPool* pool,
                         std::vector<PieceRecord>* pieces) {
   std::vector<size_t> missing;
@@ -172,7 +172,7 @@ const BoxDigest* find_box(const Manifest& manifest, const std::string& tensor, c
   return found == boxes->second.end() ? nullptr : &*found;
 }
 
-// Of the whole tensor in this form; none: the version does not have it.
+// The digest of the whole tensor; none if the version does not have it in this form.
 std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorSpec& form) {
   if (version.schema == nullptr) return {};
   const auto& tensors = version.schema->tensors;
@@ -197,15 +197,14 @@ std::string box_of_new_tensor(const std::string& name) {
          " is new or has another dtype or shape, but is published in boxes";
 }
 
-// Where everything changes, a codec holds six times the bytes it works on, and copies of what is
-// compared are two more: a wave of items takes up to a quarter of the limit, what is on its way to
-// the store another quarter.
+// If everything changes, a codec needs six times the memory of its input, and copies need twice as
+// much. So a wave takes up to a quarter of the limit, and parts on their way another quarter.
 MemoryShares share_memory(uint64_t limit, uint64_t part_bytes) {
   return {limit / 32, limit / 32, std::min(part_bytes, limit / 16), limit / 8};
 }
 
 unsigned diff_threads(const Limits& limits) {
-  constexpr uint64_t kThreadBytes = uint64_t{24} << 20;  // of a codec where everything changes
+  constexpr uint64_t kThreadBytes = uint64_t{24} << 20;  // of a codec if everything changes
   const uint64_t wanted = limits.threads == 0 ? usable_cores() : limits.threads;
   return unsigned(std::clamp<uint64_t>(limits.memory_bytes / 2 / kThreadBytes, 1, wanted));
 }
@@ -230,7 +229,7 @@ Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> 
                               std::to_string(given));
     }
     checked.push_back(tensor);
-    if (*size == 0) checked.back().computed = nullptr;  // nothing to ask for
+    if (*size == 0) checked.back().computed = nullptr;  // no bytes to compute
     checked.back().box = normalise_box(tensor.box, view.shape);
   }
   return checked;
@@ -276,7 +275,7 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
     if (item.comparable) piece.num_elements += outcome.entry.num_elements();
     if (!outcome.changed) return {};
     Payload payload = Payload::own(std::move(outcome.payload));
-    if (!item.comparable) {  // was hashed as it is; here it gets its payload
+    if (!item.comparable) {  // it was hashed without a payload
       const bool stream =
           !job.keep && item.computed_bytes == 0 && item.size_bytes() > shares.item_bytes;
       DW_ASSIGN_OR_RETURN(payload,
@@ -299,7 +298,8 @@ Status DiffSink::add(size_t piece, uint64_t begin, uint64_t size_bytes, DeltaEnt
   PieceRecord& record = diff->pieces[piece];
   record.changed = true;
   record.num_changed += entry.num_changed;
-  if (!entry.old_digest) record.num_elements += entry.num_changed;  // new: there is no other count
+  // a new tensor has no other count
+  if (!entry.old_digest) record.num_elements += entry.num_changed;
   if (job.keep) job.keep->add({piece, begin, size_bytes, entry.layout(), entry.codec, payload});
   DW_RETURN_IF_ERROR(stream->add(std::move(entry), std::move(payload)));
   diff->payload_bytes = stream->payload_bytes();

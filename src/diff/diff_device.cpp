@@ -1,4 +1,4 @@
-// The tensors of a publish that are on a GPU: compared and encoded there, many in one go.
+// Compares and encodes the tensors of a publish that are on a GPU.
 #include <functional>
 #include <map>
 
@@ -12,7 +12,7 @@
 namespace deltawire {
 namespace {
 
-// A tensor that the device holds in its committed state too.
+// A tensor whose committed state is on the device, too.
 struct Item {
   size_t piece;
   std::shared_ptr<const PublishDevice::Held> before;
@@ -48,13 +48,13 @@ Status add_whole(const DiffSink& out, size_t piece) {
                  Payload::own(std::move(whole.encoded.payload)));
 }
 
-// What was encoded, with digests of just that; tensors that have not changed may have none.
+// Encoded tensors and their digests; unchanged tensors may have none.
 struct Encodings {
   std::vector<cuda::Coded> coded;
-  std::map<size_t, Sums> sums;  // of those items that want them
+  std::map<size_t, Sums> sums;  // of items that need them
 };
 
-// Codecs that no GPU has: fetched and left to the CPU, one tensor at a time.
+// For codecs without kernels: fetches one tensor at a time and encodes it on the CPU.
 Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> items,
                                  ThreadPool* pool) {
   const Codec& codec = *find_codec(out.job.codec);
@@ -80,7 +80,7 @@ Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> item
   return all;
 }
 
-// Digests come with the payloads, of what they were made from.
+// The digests are of what was encoded.
 Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
                                const std::function<Status()>& half_done) {
   std::vector<PublishDevice::Comparison> comparisons;
@@ -105,9 +105,8 @@ Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
   return all;
 }
 
-// A trainer may go on too early: then payloads are of tensors that were half written, and those of
-// one wave of another step than those of the next. They are of a state that was if all tensors are
-// the same at the last look.
+// If the trainer continued too early, payloads contain half-written tensors or a mixture of steps.
+// They are one state if all digests are still the same now.
 Status look_again(const DiffSink& out, std::span<const size_t> pieces) {
   if (pieces.empty()) return {};  // there may be no device
   std::vector<const PublishTensor*> tensors;
@@ -134,7 +133,7 @@ Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* p
     DeltaEntry entry = entry_of(out, piece);
     record.num_elements = entry.num_elements();
     entry.old_digest = known_digest(out.job.parent, out.job.tensors[piece].view, record.box);
-    if (!entry.old_digest) {  // boxes that were cut otherwise before
+    if (!entry.old_digest) {  // the boxes were different before
       const PublishDevice::Held* const held = items[i].before.get();
       DW_ASSIGN_OR_RETURN(const std::vector<Digest> old, out.job.device->digests({&held, 1}));
       entry.old_digest = old[0];

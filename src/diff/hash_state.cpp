@@ -77,7 +77,7 @@ Status hash_pieces(const Contents& contents, const std::vector<size_t>& which, T
 
 namespace {
 
-// All of them but those whose digests are known.
+// Hashes all pieces whose digests are not known.
 Status hash_unknown(const Contents& contents, ThreadPool* pool, const KnownDigests* known,
                     std::vector<PieceRecord>* pieces) {
   std::vector<size_t> which;
