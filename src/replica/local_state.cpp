@@ -21,21 +21,22 @@
 
 namespace deltawire {
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
-bool read_number(const Json& json, const char* key, uint64_t* out) {
+bool read_number(const nlohmann::json& json, const char* key, uint64_t* out) {
   if (!json.contains(key) || !json.at(key).is_number_unsigned()) return false;
   *out = json.at(key).get<uint64_t>();
   return true;
 }
 
-bool read_text(const Json& json, const char* key, std::string* out) {
+bool read_text(const nlohmann::json& json, const char* key, std::string* out) {
   if (!json.contains(key) || !json.at(key).is_string()) return false;
   *out = json.at(key).get<std::string>();
   return true;
 }
 
 namespace {
+
+using Json = nlohmann::json;
 
 constexpr std::string_view kStateFormat = "replica/1";
 constexpr uint64_t kMaxStateBytes = 64 << 20;  // enough for a hundred thousand shards
