@@ -5,7 +5,7 @@
 
 #include "cli/inspect/inspect.h"
 #include "cli/table.h"
-#include "delta/output.h"
+#include "delta/delta_writer.h"
 #include "deltawire/checkpoint.h"
 #include "tensor/text.h"
 

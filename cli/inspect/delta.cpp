@@ -6,7 +6,7 @@
 #include "cli/inspect/inspect.h"
 #include "cli/table.h"
 #include "delta/delta_reader.h"
-#include "delta/output.h"
+#include "delta/delta_writer.h"
 #include "tensor/text.h"
 
 namespace deltawire::cli {

@@ -127,7 +127,7 @@ class Watcher {
 int watch(const Context& context, PublishVerbOptions& options) {
   const auto metrics_server = start_metrics(options.metrics);
   if (!metrics_server.ok()) return context.fail(metrics_server.status());
-  Result<FolderWatch> folder = FolderWatch::open(options.checkpoint, {options.settle});
+  Result<FolderWatch> folder = FolderWatch::open(options.checkpoint, options.settle);
   if (!folder.ok()) return context.fail(folder.status());
   context.print("watching  {} for checkpoints, to publish to {}", options.checkpoint,
                 options.store);

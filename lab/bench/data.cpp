@@ -13,7 +13,7 @@
 #include "cli/table.h"
 #include "codec/changes.h"
 #include "codec/elements.h"
-#include "delta/output.h"
+#include "delta/delta_writer.h"
 #include "deltawire/checkpoint.h"
 #include "format/layout.h"
 #include "kernels/kernels.h"

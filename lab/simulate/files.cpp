@@ -1,3 +1,4 @@
+#include "delta/delta_writer.h"
 #include "lab/simulate/simulation.h"
 
 #include <fmt/format.h>
@@ -10,7 +11,6 @@
 #include "base/folder.h"
 #include "base/guard.h"
 #include "base/thread_pool.h"
-#include "delta/output.h"
 #include "tensor/safetensors.h"
 #include "tensor/sharded_index.h"
 

@@ -1,5 +1,5 @@
 #include "live/exchange.h"
-#include "live/margins.h"
+#include "live/slices.h"
 #include "live/spool.h"
 #include "live/stage.h"
 

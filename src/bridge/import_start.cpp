@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "bridge/foreign.h"
 #include "bridge/patch.h"
-#include "delta/output.h"
+#include "delta/delta_writer.h"
 
 namespace deltawire {
 namespace {

@@ -27,7 +27,7 @@ struct ObjectCheck {
 // before it, and that a version stored whole has copies of them and of nothing else;
 // hop records likewise, against the manifests at both ends; the hint, pins, heartbeats, notes of
 // gc; and that there is nothing else. That payloads decode to the digests they promise takes the
-// weights: maintain/check_states.h.
+// weights: maintain/walk_parts.h.
 Result<FsckReport> check_chain(const Chain& chain, const ObjectCheck& options);
 
 }  // namespace deltawire

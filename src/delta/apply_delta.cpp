@@ -1,54 +1,32 @@
-// From a checkpoint and a delta to the next checkpoint.
+// Applies a delta to a checkpoint, which gives the next checkpoint.
 #include <algorithm>
 #include <functional>
 
 #include "base/thread_pool.h"
 #include "base/waves.h"
-#include "codec/codec.h"
 #include "delta/apply_plan.h"
 #include "delta/delta_reader.h"
 #include "delta/delta_writer.h"
-#include "delta/output.h"
 #include "delta/tracker.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
-#include "format/layout.h"
 #include "tensor/sharded_index.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-// Brings one tensor to its new state in the output's memory and proves it.
+// Builds one tensor's new state in the output and proves it.
 Status build_tensor(OutTensor* tensor, MutableBytes out, ThreadPool* pool) {
   if (tensor->from != nullptr) {
     std::copy(tensor->from->view.bytes.begin(), tensor->from->view.bytes.end(), out.begin());
   }
   for (const Delta::Entry* item : tensor->entries) {
-    const DeltaEntry& entry = item->entry;
-    const Codec& codec = *find_codec(entry.codec);
-    const Layout layout = entry.layout();
-    std::vector<uint8_t> boxed;
-    MutableBytes contents = out;
-    if (!entry.box.whole()) {
-      boxed.resize(entry.box_bytes());
-      copy_box_out(entry.box, entry.dtype, entry.shape, out, boxed);
-      contents = boxed;
-    }
-    Hasher hasher(DigestKind::kSum128);
-    DW_RETURN_IF_ERROR(
-        codec.apply_hashed(layout, item->payload, contents, &hasher, pool).at(item->place));
-    const Digest got = hasher.finish();
-    if (got != entry.new_digest) {
-      return corruption(item->place + ": " + std::string(digest_name(got.kind)) +
-                        " after the patch: expected " + entry.new_digest.hex() + ", got " +
-                        got.hex());
-    }
-    if (!entry.box.whole()) copy_box_in(entry.box, entry.dtype, entry.shape, boxed, out);
+    DW_RETURN_IF_ERROR(apply_checked(*item, out, pool));
   }
   if (tensor->entries.empty()) return {};
   const DeltaEntry& first = tensor->entries[0]->entry;
-  // The digests of boxes say nothing of the tensor they are part of.
+  // Digests of boxes do not give the digest of their tensor.
   tensor->state = first.box.whole() ? first.new_digest : digest_of(DigestKind::kSum128, out);
   return {};
 }
@@ -58,12 +36,10 @@ Status build_file(OutFile* file, MutableBytes bytes, ThreadPool* pool, const Pro
   std::vector<uint64_t> sizes;
   for (const OutTensor& tensor : file->tensors) sizes.push_back(tensor.size);
   return Waves(std::move(sizes), Waves::Inside::kShared, pool, progress)
-      .run(
-          [&](size_t i, ThreadPool* inner) {
-            OutTensor& tensor = file->tensors[i];
-            return build_tensor(&tensor, bytes.subspan(tensor.offset, tensor.size), inner);
-          },
-          [](size_t) { return Status(); });
+      .run([&](size_t i, ThreadPool* inner) {
+        OutTensor& tensor = file->tensors[i];
+        return build_tensor(&tensor, bytes.subspan(tensor.offset, tensor.size), inner);
+      });
 }
 
 Digest state_of(const ApplyPlan& plan) {
@@ -81,11 +57,11 @@ fs::perms bits_of(const fs::path& path) {
   return fs::status(path, error).permissions() & fs::perms::all;
 }
 
-// Where the result goes; the base decides whether that is a file or a folder.
+// The destination. The result is a file or a folder, like the base.
 struct Output {
-  fs::path shown, target;  // as named; with links followed
+  fs::path shown, target;  // as given; with links followed
   bool folder = false;
-  fs::path temporary;  // the folder until it is whole
+  fs::path temporary;  // holds the folder until it is complete
 };
 
 Result<Output> choose_output(const Checkpoint& base, const Delta& delta, const fs::path& delta_path,
@@ -97,7 +73,8 @@ Result<Output> choose_output(const Checkpoint& base, const Delta& delta, const f
   std::vector<fs::path> parts;
   for (const auto& file : delta.files) parts.push_back(file->path());
   DW_RETURN_IF_ERROR(refuse_input(out, delta_path, parts));
-  // A single file may be patched in place: it is replaced when the new one is whole.
+  // A single file may be patched in place, because it is replaced only when the new one is
+  // complete.
   if (output.folder) DW_RETURN_IF_ERROR(refuse_input(out, base.path(), {}));
   if (output.folder && is_single_part(out)) {
     return invalid_argument(out.string() + ": " + base.path().string() +
@@ -109,10 +86,10 @@ Result<Output> choose_output(const Checkpoint& base, const Delta& delta, const f
   return output;
 }
 
-// Everything of the base's folder that is not weights: configuration, tokenizer.
+// Copies the other files of the base's folder: configuration, tokenizer.
 Status copy_companions(const Checkpoint& base, const ApplyPlan& plan, const Output& output,
                        const Poll& poll) {
-  std::error_code error, ignored;  // a link that leads nowhere is not a file, and no reason to stop
+  std::error_code error, ignored;  // a dangling link is not a file, and not an error
   for (const auto& item : fs::directory_iterator(base.path(), error)) {
     const std::string name = item.path().filename().string();
     const auto files = base.files();
@@ -149,7 +126,7 @@ Status wrong_result(const Delta& delta, const fs::path& delta_path, const Digest
   return corruption(std::move(message));
 }
 
-// Builds all files, checks the state they make, and puts them in their place.
+// Builds all files, checks the resulting state, and moves the files into place.
 Status build(const Checkpoint& base, const Delta& delta, const fs::path& delta_path,
              const Output& output, const std::function<Status()>& check_inputs, ApplyPlan* plan,
              ThreadPool* pool, Tracker* tracker, Digest* state) {
@@ -176,7 +153,7 @@ Status build(const Checkpoint& base, const Delta& delta, const fs::path& delta_p
   if (!output.folder) return {};
   DW_RETURN_IF_ERROR(copy_companions(base, *plan, output, poll));
   DW_RETURN_IF_ERROR(poll());
-  std::error_code ignored;  // bits are a courtesy where the filesystem has them
+  std::error_code ignored;  // best effort: not every filesystem has permissions
   fs::permissions(output.temporary, bits_of(base.path()), ignored);
   return publish_temporary_folder(output.temporary, output.target);
 }
@@ -215,13 +192,14 @@ Result<ApplyReport> apply_delta(const fs::path& delta_path, const fs::path& base
   DW_ASSIGN_OR_RETURN(const Checkpoint base, open_checkpoint(base_path));
   DW_ASSIGN_OR_RETURN(Output output, choose_output(base, delta, delta_path, out));
   ThreadPool pool(options.threads);
-  Tracker tracker(options.progress, base.data_bytes() * 2);  // read once to check, once to write
-  // What was read may be neither what is there now nor what was there before.
+  Tracker tracker(options.progress, base.data_bytes() * 2);  // one pass to check, one to write
+  // The inputs may have changed while they were read.
   const auto check_inputs = [&]() -> Status {
     DW_RETURN_IF_ERROR(delta.check_unchanged());
     return base.check_unchanged();
   };
-  const Result<std::vector<TensorState>> before = check_base(base, delta, &pool, tracker.stage());
+  const Result<std::vector<TensorState>> before =
+      check_base(base.path().string(), base.tensors(), delta, &pool, tracker.stage());
   DW_RETURN_IF_ERROR(check_inputs());
   DW_RETURN_IF_ERROR(Status(before.status()));
   tracker.finish_stage(base.data_bytes());

@@ -1,4 +1,4 @@
-// What a delta makes of a checkpoint, file by file, before any of it is written.
+// Plans the result of a delta on a checkpoint before anything is written, and applies entries.
 #pragma once
 
 #include <span>
@@ -12,18 +12,44 @@
 #include "deltawire/delta.h"
 #include "deltawire/digest.h"
 #include "deltawire/status.h"
+#include "format/schema.h"
 #include "format/state_digest.h"
 #include "tensor/safetensors.h"
 
 namespace deltawire {
 
-// One tensor of the result: where its bytes come from and go to.
+// Where tensors are in the files of a checkpoint after tensors were added, removed or reshaped.
+struct PlannedTensor {
+  size_t index = 0;               // in the schema
+  uint64_t offset = 0, size = 0;  // in the file
+};
+
+struct PlannedFile {
+  const CheckpointFile* from = nullptr;  // the source's file of the same name
+  bool relaid = false;                   // false: header and offsets are those of that file
+  std::string header;
+  uint64_t size = 0;
+  std::vector<PlannedTensor> tensors;  // in data order
+};
+
+struct PlannedLayout {
+  std::vector<PlannedFile> files;
+  std::vector<std::string> gone;  // files of the source without remaining tensors
+  bool relaid = false;            // any file is relaid
+};
+
+// Tensors stay in their files; new ones are added to the end of the last file. Metadata is kept.
+// With `keep_empty` files without tensors stay, too. The result points into `source`.
+Result<PlannedLayout> plan_layout(const Checkpoint& source, const Schema& schema,
+                                  bool keep_empty = false);
+
+// A tensor of the result: the source and destination of its bytes.
 struct OutTensor {
   TensorSpec spec;
-  const CheckpointTensor* from = nullptr;    // null: comes with the delta
+  const CheckpointTensor* from = nullptr;    // null: the delta brings the tensor
   std::vector<const Delta::Entry*> entries;  // what patches or brings it
   uint64_t offset = 0, size = 0;             // in the new file
-  Digest state;                              // of the result, for its state
+  Digest state;                              // digest of the result
 
   bool brought() const { return !entries.empty() && !entries[0]->entry.old_digest; }
 };
@@ -37,46 +63,46 @@ struct OutFile {
 
 struct ApplyPlan {
   std::vector<OutFile> files;
-  bool relaid = false;  // tensors came, went or changed their form
+  bool relaid = false;  // tensors were added, removed or reshaped
 };
 
-// Points into `base` and `delta`. `before` are the states of the base's tensors: those that the
-// delta leaves alone have theirs already.
+// The result points into `base` and `delta`. `before`: the states of the base's tensors; unchanged
+// tensors keep theirs.
 Result<ApplyPlan> plan_apply(const Checkpoint& base, const Delta& delta,
                              const std::vector<TensorState>& before);
 
-// Is this checkpoint what the delta was made from?
+// Checking that a checkpoint is the base of a delta.
 
-// The digests of all tensors of a base, which are sorted by name, in their order. BaseMismatch,
-// naming the tensor where that can be known, unless they are those that `delta` was made from.
-// `place` is what messages call the base.
+// Returns the digests of all tensors of the base, which are sorted by name. BaseMismatch, naming
+// the tensor if possible, unless `delta` was made from these tensors. `place` names the base in
+// messages.
 Result<std::vector<TensorState>> check_base(const std::string& place,
                                             std::span<const CheckpointTensor> tensors,
                                             const Delta& delta, ThreadPool* pool,
                                             const Progress& progress);
 
-inline Result<std::vector<TensorState>> check_base(const Checkpoint& base, const Delta& delta,
-                                                   ThreadPool* pool, const Progress& progress) {
-  return check_base(base.path().string(), base.tensors(), delta, pool, progress);
-}
+// Applies an entry to the bytes of its tensor. If `hasher` is not null, it gets the new contents of
+// the entry's box.
+Status apply_entry(const DeltaEntry& entry, Bytes payload, MutableBytes tensor, Hasher* hasher,
+                   ThreadPool* pool);
+// The same, but Corruption unless the box then has the entry's new digest.
+Status apply_checked(const Delta::Entry& item, MutableBytes tensor, ThreadPool* pool);
+Status check_new_digest(const Delta::Entry& item, const Digest& got);
 
-// What an array's digest will be once changes are written into it, without writing them.
+// The digest of an array after changes, computed without writing them.
 
-// Elements of an array and their new values; positions ascend and lie inside it.
+// Elements and their new values. Positions are ascending and inside the array.
 struct ChangeSpan {
   std::span<const uint64_t> positions;
   Bytes values;
 };
 
-// Of an array, around its changes.
+// The digests of an array before and after changes.
 struct BothDigests {
   Digest before, after;
 };
 
-// sum128 of both: `bytes` are read once, and again where they change.
-BothDigests digests_around(unsigned width, Bytes bytes, const ChangeSpan& changes,
-                           ThreadPool* pool);
-// The same with sums of `bytes` that are known: they are read where they change.
+// The sum128 digests. `sums` are those of `bytes`, which are read only where they change.
 BothDigests digests_around(Sums sums, unsigned width, Bytes bytes, const ChangeSpan& changes,
                            ThreadPool* pool);
 

@@ -82,7 +82,7 @@ Status open_folder(const fs::path& path, Delta* delta) {
   return {};
 }
 
-// How many parts the index beside a part names, if it names this one.
+// The number of parts in the index beside a part, if the index names this part; else 0.
 size_t count_siblings(const fs::path& part) {
   const auto text = read_text_file(folder_of(part) / kDeltaIndexName, kMaxDeltaIndexBytes);
   if (!text.ok()) return 0;
@@ -94,7 +94,8 @@ size_t count_siblings(const fs::path& part) {
   return named ? index->parts.size() : 0;
 }
 
-// Entries of one tensor agree on its form and do not overlap. Sorted by tensor.
+// Checks that the entries of each tensor have the same form and do not overlap. `entries` are
+// sorted by tensor.
 Status check_boxes(const std::vector<Delta::Entry>& entries) {
   for (size_t begin = 0, end = 0; begin < entries.size(); begin = end) {
     const DeltaEntry& first = entries[begin].entry;

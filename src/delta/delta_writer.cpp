@@ -1,7 +1,5 @@
 #include "delta/delta_writer.h"
 
-#include "delta/output.h"
-
 namespace deltawire {
 
 struct DeltaWriter::OpenPart {
@@ -19,31 +17,21 @@ Result<DeltaWriter> DeltaWriter::create(const std::filesystem::path& out, uint64
   DW_ASSIGN_OR_RETURN(writer.target_,
                       prepare_output(out, single ? OutputForm::kFile : OutputForm::kFolder));
   if (!single) {
-    DW_ASSIGN_OR_RETURN(writer.folder_, create_temporary_folder(writer.target_));
+    DW_ASSIGN_OR_RETURN(*writer.folder_, create_temporary_folder(writer.target_));
   }
   return writer;
 }
 
-DeltaWriter::DeltaWriter(DeltaWriter&& other) noexcept
-    : out_(std::move(other.out_)),
-      target_(std::move(other.target_)),
-      folder_(std::exchange(other.folder_, {})),
-      part_bytes_(other.part_bytes_),
-      poll_(std::move(other.poll_)),
-      records_(std::move(other.records_)),
-      payloads_(std::move(other.payloads_)),
-      pending_bytes_(other.pending_bytes_),
-      open_parts_(std::move(other.open_parts_)),
-      bytes_written_(other.bytes_written_),
-      num_parts_(other.num_parts_) {}
+DeltaWriter::DeltaWriter(DeltaWriter&& other) noexcept = default;
+DeltaWriter::~DeltaWriter() = default;
 
-DeltaWriter::~DeltaWriter() {
-  open_parts_.clear();
-  if (!folder_.empty()) remove_temporary_folder(folder_);
+void DeltaWriter::RemoveFolder::operator()(std::filesystem::path* folder) const noexcept {
+  if (!folder->empty()) remove_temporary_folder(*folder);
+  delete folder;
 }
 
 Status DeltaWriter::add(DeltaEntry entry, std::vector<uint8_t> payload) {
-  if (!folder_.empty() && !records_.empty() && pending_bytes_ + payload.size() > part_bytes_) {
+  if (!folder_->empty() && !records_.empty() && pending_bytes_ + payload.size() > part_bytes_) {
     DW_RETURN_IF_ERROR(close_part({}));
   }
   pending_bytes_ += payload.size();
@@ -52,17 +40,17 @@ Status DeltaWriter::add(DeltaEntry entry, std::vector<uint8_t> payload) {
   return {};
 }
 
-// Payloads go to disk now; the header is written for its length and again, with the digests of the
-// whole delta, when they are known.
+// Writes the payloads. The header is written now to reserve its space, and again when the digests
+// of the whole delta are known.
 Status DeltaWriter::close_part(const DeltaInfo& info) {
   const std::string name = part_name(open_parts_.size());
-  DW_ASSIGN_OR_RETURN(AtomicFile file, folder_.empty()
+  DW_ASSIGN_OR_RETURN(AtomicFile file, folder_->empty()
                                            ? AtomicFile::create(target_, out_)
-                                           : AtomicFile::create(folder_ / name, out_ / name));
+                                           : AtomicFile::create(*folder_ / name, out_ / name));
   DeltaInfo sized = info;
   sized.base.size = 16;
-  // A folder of parts has an index, which names its target; a part of its own may leave it open.
-  if (!folder_.empty()) sized.target.size = 16;
+  // The index of a folder names the target. A single part may leave it open.
+  if (!folder_->empty()) sized.target.size = 16;
   DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(sized, records_));
   DW_RETURN_IF_ERROR(file.write({reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
   for (const auto& payload : payloads_) DW_RETURN_IF_ERROR(file.write(payload, poll_));
@@ -81,25 +69,25 @@ Status DeltaWriter::finish(const DeltaInfo& info) {
   for (size_t i = 0; i < open_parts_.size(); ++i) {
     OpenPart& part = open_parts_[i];
     DeltaInfo own = info;
-    // Names of removed tensors make the header longer: they go into the last part, the only one
-    // whose header was sized with them.
+    // Names of removed tensors make the header longer, so they go to the last part, whose header
+    // was sized with them.
     if (i + 1 < open_parts_.size()) own.removed.clear();
     DW_ASSIGN_OR_RETURN(const std::string header, serialise_part_header(own, part.records));
     DW_RETURN_IF_ERROR(
         part.file.write_at(0, {reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
     DW_RETURN_IF_ERROR(part.file.commit(poll_));
-    if (folder_.empty()) continue;
-    DW_ASSIGN_OR_RETURN(const auto written, MappedFile::open(folder_ / part_name(i)));
+    if (folder_->empty()) continue;
+    DW_ASSIGN_OR_RETURN(const auto written, MappedFile::open(*folder_ / part_name(i)));
     index.parts.push_back(
         {part_name(i), written->bytes().size(), digest_of(DigestKind::kSha256, written->bytes())});
   }
-  if (folder_.empty()) return {};
+  if (folder_->empty()) return {};
   const std::string json = serialise_delta_index(index);
   bytes_written_ += json.size();
-  DW_RETURN_IF_ERROR(write_text_file(folder_ / kDeltaIndexName, json, out_ / kDeltaIndexName));
+  DW_RETURN_IF_ERROR(write_text_file(*folder_ / kDeltaIndexName, json, out_ / kDeltaIndexName));
   if (poll_) DW_RETURN_IF_ERROR(poll_());
-  DW_RETURN_IF_ERROR(publish_temporary_folder(folder_, target_));
-  folder_.clear();
+  DW_RETURN_IF_ERROR(publish_temporary_folder(*folder_, target_));
+  folder_->clear();
   return {};
 }
 

@@ -1,4 +1,3 @@
-#include "delta/diff_states.h"
 
 #include <map>
 #include <set>
@@ -6,7 +5,6 @@
 #include "base/thread_pool.h"
 #include "delta/delta_writer.h"
 #include "delta/encode_items.h"
-#include "delta/output.h"
 #include "delta/tracker.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
@@ -31,7 +29,7 @@ std::vector<EncodeItem> pair_up(std::span<const TensorView> old_state,
   return items;
 }
 
-// Tensors of the old state that have no counterpart still count in the digest of the base.
+// Tensors of the old state without a counterpart are part of the base's digest.
 void add_unpaired(std::span<const TensorView> old_state, std::span<const TensorView> new_state,
                   std::vector<TensorState>* base, std::vector<std::string>* removed) {
   for (const TensorView& tensor : old_state) {
@@ -41,8 +39,6 @@ void add_unpaired(std::span<const TensorView> old_state, std::span<const TensorV
     if (after == nullptr) removed->push_back(tensor.name);
   }
 }
-
-}  // namespace
 
 void count_entry(const DeltaEntry& entry, bool comparable, bool changed, DiffReport* report) {
   ++report->num_tensors;
@@ -56,6 +52,8 @@ void count_entry(const DeltaEntry& entry, bool comparable, bool changed, DiffRep
   }
   report->weights_bytes += entry.box_bytes();
 }
+
+}  // namespace
 
 Result<DeltaSummary> diff_states(
     std::span<const TensorView> old_state, std::span<const TensorView> new_state,
@@ -92,7 +90,7 @@ std::vector<TensorView> views_of(const Checkpoint& checkpoint) {
   return views;
 }
 
-// The keys of `__metadata__` whose values are not the same in both, whichever file they stand in.
+// The keys of `__metadata__` whose values differ, in any of the files.
 std::vector<std::string> different_metadata(const Checkpoint& a, const Checkpoint& b) {
   const auto values_of = [](const Checkpoint& checkpoint) {
     std::map<std::string, std::set<std::string>> values;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "base/guard.h"
+#include "base/mapping.h"
+#include "base/spare_vectors.h"
 #include "base/waves.h"
 #include "codec/choose.h"
-#include "delta/item_copies.h"
 #include "digest/parallel.h"
 #include "format/layout.h"
 #include "format/tensor_digest.h"
@@ -13,6 +15,38 @@
 
 namespace deltawire {
 namespace {
+
+constexpr uint64_t kCopiedPieceBytes = uint64_t{4} << 20;
+
+Status copy(Bytes from, const Body* contents, uint64_t begin, MutableBytes to, ThreadPool* pool) {
+  const size_t pieces = size_t((to.size() + kCopiedPieceBytes - 1) / kCopiedPieceBytes);
+  return parallel_try("copying tensors", pool, pieces, [&](size_t i, unsigned) -> Status {
+    const uint64_t at = i * kCopiedPieceBytes, size = std::min(kCopiedPieceBytes, to.size() - at);
+    if (contents != nullptr) return contents->read(begin + at, to.subspan(at, size));
+    copy_out(from.data() + at, to.data() + at, size);
+    return {};
+  });
+}
+
+// An item with its own copy of its bytes.
+struct ItemCopy {
+  EncodeItem item;
+  std::vector<uint8_t> new_bytes = {}, old_bytes = {};
+
+  // Copies the new bytes and, with `copy_old`, the old ones.
+  Status fill(bool copy_old, SpareVectors* spare, ThreadPool* pool) {
+    TensorChange& change = item.change;
+    new_bytes = spare->take(item.size_bytes());
+    DW_RETURN_IF_ERROR(
+        copy(change.new_bytes, item.new_contents.get(), item.begin, new_bytes, pool));
+    change.new_bytes = new_bytes;
+    if (!copy_old) return {};
+    old_bytes = spare->take(change.old_bytes.size());
+    DW_RETURN_IF_ERROR(copy(change.old_bytes, nullptr, 0, old_bytes, pool));
+    change.old_bytes = old_bytes;
+    return {};
+  }
+};
 
 Result<const Codec*> codec_named(const std::string& name) {
   if (name == "auto") return nullptr;
@@ -27,31 +61,27 @@ Layout layout_of(const TensorChange& change) {
   return deltawire::layout_of(change.dtype, box_shape(change.box, change.shape));
 }
 
-Result<Choice> encode_hashed(const TensorChange& change, const Codec* codec, const Hashers& hashers,
-                             ThreadPool* pool) {
-  const Layout layout = layout_of(change);
-  const Bytes before = change.old_bytes, after = change.new_bytes;
-  if (codec == nullptr) return encode_smallest_hashed(layout, before, after, hashers, pool);
-  Choice choice;
-  choice.codec = codec->id();
-  DW_ASSIGN_OR_RETURN(choice.encoded, codec->encode_hashed(layout, before, after, hashers, pool));
-  return choice;
-}
-
-// `hash_old`: of the old bytes too, and whether or not there was a change.
+// `hash_old`: also hash the old bytes, whether or not they changed.
 Result<Choice> encode_and_hash(const EncodeItem& item, const Codec* codec, bool hash_old,
                                ThreadPool* pool, EncodedItem* out) {
   Hasher old_hasher(DigestKind::kSum128), new_hasher(DigestKind::kSum128);
-  DW_ASSIGN_OR_RETURN(
-      Choice choice,
-      encode_hashed(item.change, codec, {hash_old ? &old_hasher : nullptr, &new_hasher}, pool));
+  const Hashers hashers{hash_old ? &old_hasher : nullptr, &new_hasher};
+  const Layout layout = layout_of(item.change);
+  const Bytes before = item.change.old_bytes, after = item.change.new_bytes;
+  Choice choice;
+  if (codec == nullptr) {
+    DW_ASSIGN_OR_RETURN(choice, encode_smallest_hashed(layout, before, after, hashers, pool));
+  } else {
+    choice.codec = codec->id();
+    DW_ASSIGN_OR_RETURN(choice.encoded, codec->encode_hashed(layout, before, after, hashers, pool));
+  }
   out->entry.new_digest = new_hasher.finish();
   if (hash_old) out->old_digest = old_hasher.finish();
   return choice;
 }
 
-// Straight from where the arrays are, block by block: copies of all of them would go through memory
-// once more. None: a copy of all is needed.
+// Encodes directly from the arrays, block by block, which avoids another pass through memory. None:
+// a copy of the whole array is needed.
 Result<std::optional<Choice>> encode_by_blocks(const EncodeItem& item, const Codec* codec,
                                                bool copy_old, bool hash_old, ThreadPool* pool,
                                                EncodedItem* out) {
@@ -78,13 +108,6 @@ Result<std::optional<Choice>> encode_by_blocks(const EncodeItem& item, const Cod
   return std::optional(Choice{CodecId::kTight, std::move(*encoded)});
 }
 
-Status check_old(const EncodeItem& item, const EncodedItem& outcome) {
-  if (outcome.old_digest == *item.old_digest) return {};
-  return base_mismatch(std::string(digest_name(outcome.old_digest.kind)) +
-                       " of what it is compared with: expected " + item.old_digest->hex() +
-                       ", got " + outcome.old_digest.hex());
-}
-
 Status encode_whole(const EncodeItem& item, const Codec* codec, ThreadPool* pool,
                     EncodedItem* out) {
   const TensorChange& change = item.change;
@@ -96,7 +119,7 @@ Status encode_whole(const EncodeItem& item, const Codec* codec, ThreadPool* pool
                         digest_of_body(DigestKind::kSum128, *item.new_contents));
     return {};
   }
-  // Of a copy: somebody may write to the original.
+  // Uses a copy, because somebody may write to the original.
   const std::vector<uint8_t> bytes(change.new_bytes.begin(), change.new_bytes.end());
   out->entry.new_digest = sum128_of(bytes, pool);
   DW_ASSIGN_OR_RETURN(Choice choice,
@@ -108,7 +131,7 @@ Status encode_whole(const EncodeItem& item, const Codec* codec, ThreadPool* pool
 }
 
 Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOptions& options,
-                   ItemCopies* copies, ThreadPool* pool, EncodedItem* out) {
+                   SpareVectors* spare, ThreadPool* pool, EncodedItem* out) {
   DeltaEntry& entry = out->entry;
   entry.tensor = given.change.name;
   entry.dtype = given.change.dtype;
@@ -122,8 +145,9 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
   DW_ASSIGN_OR_RETURN(std::optional<Choice> choice,
                       encode_by_blocks(given, codec, copy_old, hash_old, pool, out));
   if (!choice) {
-    DW_ASSIGN_OR_RETURN(const ItemCopy copy, copies->take(given, copy_old, pool));
-    const EncodeItem& item = copy.item();
+    ItemCopy copy{given};
+    DW_RETURN_IF_ERROR(copy.fill(copy_old, spare, pool));
+    const EncodeItem& item = copy.item;
     DW_ASSIGN_OR_RETURN(choice, encode_and_hash(item, codec, hash_old, pool, out));
     if (item.summed) {
       if (hash_old) out->old_sums = sums_of(item.change.old_bytes, item.begin, pool);
@@ -133,13 +157,15 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
       const BoxRows rows(entry.box, entry.dtype, entry.shape);
       DW_ASSIGN_OR_RETURN(out->box_sums, sums_of_box(rows, item.change.new_bytes, pool));
     }
+    spare->give_back(std::move(copy.new_bytes));
+    spare->give_back(std::move(copy.old_bytes));
   }
   entry.codec = choice->codec;
   entry.num_changed = choice->encoded.num_changed;
   out->payload = std::move(choice->encoded.payload);
   out->changed = entry.num_changed != 0;
-  // Unchanged too: what is compared with may be what a crash left, and equal by chance.
-  if (check) DW_RETURN_IF_ERROR(check_old(given, *out));
+  // Checked for unchanged items, too: after a crash the old bytes may be wrong and equal by chance.
+  if (check) DW_RETURN_IF_ERROR(check_old_digest(*given.old_digest, out->old_digest));
   if (!all && given.old_digest) {
     out->old_digest = *given.old_digest;
     if (!out->changed) entry.new_digest = *given.old_digest;
@@ -150,6 +176,13 @@ Status encode_item(const EncodeItem& given, const Codec* codec, const EncodeOpti
 
 }  // namespace
 
+Status check_old_digest(const Digest& expected, const Digest& got) {
+  if (got == expected) return {};
+  return base_mismatch(std::string(digest_name(got.kind)) +
+                       " of what it is compared with: expected " + expected.hex() + ", got " +
+                       got.hex());
+}
+
 Status check_codec(const std::string& codec) { return codec_named(codec).status(); }
 
 Status encode_items(const std::vector<EncodeItem>& items, const EncodeOptions& options,
@@ -159,12 +192,12 @@ Status encode_items(const std::vector<EncodeItem>& items, const EncodeOptions& o
   std::vector<uint64_t> sizes;
   for (const EncodeItem& item : items) sizes.push_back(item.size_bytes());
   std::vector<std::optional<EncodedItem>> outcomes(items.size());
-  ItemCopies copies(std::min(options.wave_bytes, Waves::largest(pool)));
+  SpareVectors spare(std::min(options.wave_bytes, Waves::largest(pool)));
   return Waves(std::move(sizes), Waves::Inside::kShared, pool, options.progress, options.wave_bytes)
       .run(
           [&](size_t i, ThreadPool* inner) {
             outcomes[i].emplace();
-            return encode_item(items[i], codec, options, &copies, inner, &*outcomes[i])
+            return encode_item(items[i], codec, options, &spare, inner, &*outcomes[i])
                 .at("tensor " + quote(items[i].change.name));
           },
           [&](size_t i) -> Status {

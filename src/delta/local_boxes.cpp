@@ -20,15 +20,14 @@ std::vector<int64_t> strides_of(const LocalBox& held, const Box& box, DType dtyp
   return strides;
 }
 
-// Calls body(index) for every index of the first `count` dimensions from `begin` to `end`.
-void for_each_index(const Shape& begin, const Shape& end, size_t count,
-                    const std::function<void(const Shape&)>& body) {
-  Shape index(begin.begin(), begin.begin() + ptrdiff_t(count));
+// Calls body(index) for every index of the box in the first `count` dimensions.
+void for_each_index(const Box& box, size_t count, const std::function<void(const Shape&)>& body) {
+  Shape index(box.offset.begin(), box.offset.begin() + ptrdiff_t(count));
   for (;;) {
     body(index);
     size_t d = count;
-    while (d > 0 && ++index[d - 1] == end[d - 1]) {
-      index[d - 1] = begin[d - 1];
+    while (d > 0 && ++index[d - 1] == box.offset[d - 1] + box.extent[d - 1]) {
+      index[d - 1] = box.offset[d - 1];
       --d;
     }
     if (d == 0) return;
@@ -50,12 +49,9 @@ class Cut {
       out_->push_back({0, 0, 1, size_t(entry_.num_elements()), held.data, 0});
       return {};
     }
-    Shape begin(dims), end(dims);
-    for (size_t d = 0; d < dims; ++d) {
-      begin[d] = std::max(own_.offset[d], box.offset[d]);
-      end[d] = std::min(own_.offset[d] + own_.extent[d], box.offset[d] + box.extent[d]);
-      if (begin[d] >= end[d]) return {};
-    }
+    const Box common = intersection(own_, box);
+    if (num_elements_of(common) == 0) return {};
+    const Shape &begin = common.offset, &extent = common.extent;
     const std::vector<int64_t> strides = strides_of(held, box, entry_.dtype);
     if (strides.size() + 1 != dims) {
       return invalid_argument("tensor " + entry_.tensor + ": strides of a held box: expected " +
@@ -65,12 +61,12 @@ class Cut {
     const auto elements = [&](uint64_t n) { return size_t(n * bits / 8 / width); };
     uint8_t* const first = held.data + (begin[dims - 1] - box.offset[dims - 1]) * bits / 8;
     const size_t column = elements(begin[dims - 1] - own_.offset[dims - 1]),
-                 columns = elements(end[dims - 1] - begin[dims - 1]);
+                 columns = elements(extent[dims - 1]);
     if (dims == 1) {
       out_->push_back({0, column, 1, columns, first, 0});
       return {};
     }
-    if (layout_.columns == 0) {  // rows that begin inside a byte, or that are too many: all or none
+    if (layout_.columns == 0) {  // rows that begin inside a byte or are too many cannot be split
       if (box != own_ || !held.strides.empty()) {
         return unsupported("tensor " + entry_.tensor + ": parts of a tensor of shape " +
                            shape_to_string(entry_.shape) + " and dtype " +
@@ -79,9 +75,9 @@ class Cut {
       out_->push_back({0, 0, 1, size_t(entry_.num_elements()), first, 0});
       return {};
     }
-    // A region for each matrix.
+    // One region per matrix.
     const size_t r = dims - 2;
-    for_each_index(begin, end, r, [&](const Shape& index) {
+    for_each_index(common, r, [&](const Shape& index) {
       uint64_t matrix = 0;
       uint8_t* data = first + int64_t(begin[r] - box.offset[r]) * strides[r];
       for (size_t d = 0; d < r; ++d) {
@@ -89,13 +85,13 @@ class Cut {
         data += int64_t(index[d] - box.offset[d]) * strides[d];
       }
       push({size_t(matrix * own_.extent[r] + (begin[r] - own_.offset[r])), column,
-            size_t(end[r] - begin[r]), columns, data, ptrdiff_t(strides[r])});
+            size_t(extent[r]), columns, data, ptrdiff_t(strides[r])});
     });
     return {};
   }
 
  private:
-  // Joins it to the one before where rows go on: small matrices may be many.
+  // Joins regions with adjacent rows, because there may be many small matrices.
   void push(const Region& region) {
     if (!out_->empty()) {
       Region& last = out_->back();

@@ -1,5 +1,5 @@
-// A rank's boxes of a tensor, where they lie in its memory, patched by entries that know nothing of
-// them: every sharding of a publisher onto every sharding of a receiver.
+// Applies entries to a rank's boxes of a tensor in memory. The publisher and the receiver may shard
+// the tensor differently.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace deltawire {
 
-// One box: a slice of a fused parameter, a shard, an expert. The last dimension lies in order.
+// One box: a slice of a fused parameter, a shard, an expert. The last dimension is contiguous.
 struct LocalBox {
-  Box box;                       // without dimensions: all of the tensor
-  uint8_t* data = nullptr;       // its first element
-  std::vector<int64_t> strides;  // bytes, for each dimension but the last; empty: in order
+  Box box;                       // without dimensions: the whole tensor
+  uint8_t* data = nullptr;       // the first element
+  std::vector<int64_t> strides;  // bytes, for all dimensions but the last; empty: contiguous
 };
 
-// What of the entry's box the boxes hold, as regions of its array. InvalidArgument for boxes that
-// leave the tensor or cut a byte.
+// The parts of the entry's box that the boxes hold, as regions of the entry's array.
+// InvalidArgument for boxes that leave the tensor or cut a byte.
 Result<std::vector<Region>> regions_of(const DeltaEntry& entry, std::span<const LocalBox> boxes);
 
-// Patches all that is held of the entry's box, in place. `read_old` counts in the entry's array:
-// see Codec::apply_to_regions.
+// Patches the held parts of the entry's box in place. Positions of `read_old` are in the entry's
+// array; see Codec::apply_to_regions.
 Status apply_to_boxes(const DeltaEntry& entry, Bytes payload, std::span<const LocalBox> boxes,
                       const ReadOld& read_old, ThreadPool* pool);
 

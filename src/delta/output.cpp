@@ -1,4 +1,3 @@
-#include "delta/output.h"
 
 #include <unistd.h>
 #include <cerrno>
@@ -7,6 +6,7 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "delta/delta_reader.h"
+#include "delta/delta_writer.h"
 #include "format/checkpoint_files.h"
 #include "tensor/sharded_index.h"
 
@@ -14,7 +14,7 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kMostLinks = 40;  // as the kernel has it
+constexpr int kMostLinks = 40;  // the kernel's limit
 
 const char* kind_of(fs::file_type type) {
   switch (type) {
@@ -34,12 +34,12 @@ const char* kind_of(fs::file_type type) {
   }
 }
 
-// The last name of a path without the slash at its end.
+// Removes a slash at the end of a path.
 fs::path without_slash(const fs::path& path) {
   return path.filename().empty() && path.has_parent_path() ? path.parent_path() : path;
 }
 
-// Where a link leads to need not be there yet.
+// The target of a link need not exist.
 Result<fs::path> follow_links(const fs::path& out) {
   fs::path at = without_slash(out);
   std::error_code error;
@@ -165,7 +165,7 @@ Status publish_temporary_folder(const fs::path& temporary, const fs::path& out) 
 
 void remove_temporary_folder(const fs::path& temporary) noexcept {
   std::error_code ignored;
-  // Its bits may already be those of a folder that nobody may write to.
+  // The permissions may already be those of a read-only folder.
   fs::permissions(temporary, fs::perms::owner_all, fs::perm_options::add, ignored);
   fs::remove_all(temporary, ignored);
 }

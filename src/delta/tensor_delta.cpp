@@ -1,4 +1,5 @@
-#include "delta/tensor_delta.h"
+#include "delta/encode_items.h"
+#include "deltawire/delta.h"
 
 #include <algorithm>
 
@@ -7,10 +8,10 @@
 #include "codec/changes.h"
 #include "codec/codec.h"
 #include "delta/apply_plan.h"
+#include "delta/delta_reader.h"
 #include "delta/delta_writer.h"
-#include "delta/diff_states.h"
 #include "delta/tracker.h"
-#include "deltawire/delta.h"
+#include "digest/parallel.h"
 #include "format/layout.h"
 #include "format/state_digest.h"
 #include "tensor/form.h"
@@ -19,7 +20,7 @@
 namespace deltawire {
 namespace {
 
-// By name; InvalidArgument when a size does not fit, or a name comes twice.
+// Sorts by name. InvalidArgument if a size is wrong or a name appears twice.
 Result<std::vector<TensorView>> sorted_state(std::span<const TensorView> state) {
   std::vector<TensorView> sorted(state.begin(), state.end());
   std::sort(sorted.begin(), sorted.end(),
@@ -41,16 +42,22 @@ Result<std::vector<TensorView>> sorted_state(std::span<const TensorView> state) 
 
 }  // namespace
 
-TensorDelta::TensorDelta(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+struct TensorDelta::Impl {
+  Delta delta;
+  std::vector<std::vector<uint8_t>> payloads;  // of entries that do not come from a file
+  std::vector<TensorDeltaEntry> entries;
 
-void TensorDelta::Impl::summarise() {
-  for (const Delta::Entry& item : delta.entries) {
-    const DeltaEntry& entry = item.entry;
-    entries.push_back({entry.tensor, entry.dtype, entry.shape, entry.box,
-                       std::string(find_codec(entry.codec)->name()), !entry.old_digest,
-                       entry.num_changed, entry.num_elements(), item.payload.size()});
+  void summarise() {  // fills `entries` from `delta`
+    for (const Delta::Entry& item : delta.entries) {
+      const DeltaEntry& entry = item.entry;
+      entries.push_back({entry.tensor, entry.dtype, entry.shape, entry.box,
+                         std::string(find_codec(entry.codec)->name()), !entry.old_digest,
+                         entry.num_changed, entry.num_elements(), item.payload.size()});
+    }
   }
-}
+};
+
+TensorDelta::TensorDelta(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
 
 Result<TensorDelta> TensorDelta::diff(std::span<const TensorView> old_state,
                                       std::span<const TensorView> new_state,
@@ -105,11 +112,11 @@ uint64_t TensorDelta::payload_bytes() const noexcept {
   return bytes;
 }
 
-// A delta onto tensors in memory: all of it is proven before any of it is written.
+// Applying a delta to tensors in memory: everything is proven before anything is written.
 
 namespace {
 
-// One tensor, and what it will be: as pairs or, where those would take more room, all of it.
+// A tensor and its new values: as pairs or, if those would be larger, as a whole.
 struct Patched {
   std::span<const Delta::Entry> entries;
   MutableBytes bytes;
@@ -117,12 +124,6 @@ struct Patched {
   std::vector<uint8_t> whole;
   Digest state;
 };
-
-Status wrong_digest(const Delta::Entry& item, const Digest& got) {
-  return corruption(item.place + ": " + std::string(digest_name(got.kind)) +
-                    " after the patch: expected " + item.entry.new_digest.hex() + ", got " +
-                    got.hex());
-}
 
 bool fits_pairs(const Patched& tensor) {
   const DeltaEntry& first = tensor.entries[0].entry;
@@ -137,30 +138,16 @@ Status stage_pairs(Patched* tensor, ThreadPool* pool) {
   auto changes = find_codec(item.entry.codec)->decode(layout, item.payload, tensor->bytes, pool);
   if (!changes.ok()) return std::move(changes).status().at(item.place);
   tensor->changes = std::move(changes).value();
-  tensor->state = digests_around(layout.width, tensor->bytes,
+  tensor->state = digests_around(sums_of(tensor->bytes, 0, pool), layout.width, tensor->bytes,
                                  {tensor->changes.positions, tensor->changes.values}, pool)
                       .after;
-  if (tensor->state != item.entry.new_digest) return wrong_digest(item, tensor->state);
-  return {};
+  return check_new_digest(item, tensor->state);
 }
 
 Status stage_whole(Patched* tensor, ThreadPool* pool) {
   tensor->whole.assign(tensor->bytes.begin(), tensor->bytes.end());
   for (const Delta::Entry& item : tensor->entries) {
-    const DeltaEntry& entry = item.entry;
-    std::vector<uint8_t> boxed;
-    MutableBytes contents = tensor->whole;
-    if (!entry.box.whole()) {
-      boxed.resize(entry.box_bytes());
-      copy_box_out(entry.box, entry.dtype, entry.shape, tensor->whole, boxed);
-      contents = boxed;
-    }
-    DW_RETURN_IF_ERROR(find_codec(entry.codec)
-                           ->apply(entry.layout(), item.payload, contents, pool)
-                           .at(item.place));
-    const Digest got = digest_of(DigestKind::kSum128, contents);
-    if (got != entry.new_digest) return wrong_digest(item, got);
-    if (!entry.box.whole()) copy_box_in(entry.box, entry.dtype, entry.shape, boxed, tensor->whole);
+    DW_RETURN_IF_ERROR(apply_checked(item, tensor->whole, pool));
   }
   tensor->state = digest_of(DigestKind::kSum128, tensor->whole);
   return {};
@@ -200,7 +187,7 @@ std::vector<CheckpointTensor> sorted_views(std::span<const LiveTensor> state) {
   return views;
 }
 
-// Entries of one tensor stand side by side. The base was checked: every one has its tensor.
+// Entries of one tensor are adjacent. The base was checked, so every entry has its tensor.
 std::vector<Patched> collect(const Delta& delta, std::span<const CheckpointTensor> views) {
   std::vector<Patched> tensors;
   for (size_t begin = 0; begin < delta.entries.size();) {
@@ -210,7 +197,8 @@ std::vector<Patched> collect(const Delta& delta, std::span<const CheckpointTenso
     const std::span<const uint8_t> bytes = find_tensor(views, name)->view.bytes;
     Patched tensor;
     tensor.entries = std::span(delta.entries).subspan(begin, end - begin);
-    tensor.bytes = {const_cast<uint8_t*>(bytes.data()), bytes.size()};  // LiveTensor's own
+    // the memory belongs to a LiveTensor
+    tensor.bytes = {const_cast<uint8_t*>(bytes.data()), bytes.size()};
     tensors.push_back(std::move(tensor));
     begin = end;
   }
@@ -247,13 +235,11 @@ Result<ApplyReport> TensorDelta::apply(std::span<const LiveTensor> state,
   std::vector<uint64_t> sizes;
   for (const Patched& tensor : tensors) sizes.push_back(tensor.bytes.size());
   DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kShared, &pool, tracker.stage())
-                         .run(
-                             [&](size_t i, ThreadPool* inner) {
-                               Patched& tensor = tensors[i];
-                               return fits_pairs(tensor) ? stage_pairs(&tensor, inner)
-                                                         : stage_whole(&tensor, inner);
-                             },
-                             [](size_t) { return Status(); }));
+                         .run([&](size_t i, ThreadPool* inner) {
+                           Patched& tensor = tensors[i];
+                           return fits_pairs(tensor) ? stage_pairs(&tensor, inner)
+                                                     : stage_whole(&tensor, inner);
+                         }));
   report.num_tensors = views.size();
   report.num_patched = tensors.size();
   report.target = state_after(std::move(before), tensors);

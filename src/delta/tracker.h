@@ -1,4 +1,4 @@
-// How far a pipeline of several stages has come, for whoever watches and may say stop.
+// Progress of a pipeline with several stages, and its cancellation.
 #pragma once
 
 #include <algorithm>
@@ -11,14 +11,14 @@
 
 namespace deltawire {
 
-// Must outlive what it hands out. One thread.
+// Must outlive the callbacks that it returns. One thread.
 class Tracker {
  public:
   Tracker(const Progress& progress, uint64_t total) : progress_(progress), total_(total) {}
   Tracker(const Tracker&) = delete;
   Tracker& operator=(const Tracker&) = delete;
 
-  // For one stage: what it reports is added to the stages before it.
+  // Progress of one stage, added to the stages before it.
   Progress stage() {
     return [this](uint64_t done, uint64_t) {
       now_ = std::min(total_, finished_ + done);
@@ -27,8 +27,8 @@ class Tracker {
   }
   void finish_stage(uint64_t bytes) { finished_ += bytes; }
 
-  // For work that has no measure of its own, writing and syncing: stands still, asks whether to go
-  // on.
+  // For work without progress of its own, such as writing and syncing: only checks for
+  // cancellation.
   Poll poll() {
     return [this]() -> Status { return ask() ? Status() : cancelled("stopped on request"); };
   }

@@ -1,4 +1,4 @@
-// Are two checkpoints the same, bit by bit, and if not, where do they part?
+// Compares two checkpoints bit by bit and finds the first difference of each tensor.
 #include <algorithm>
 #include <iterator>
 #include <vector>
@@ -6,7 +6,7 @@
 #include "base/bytes.h"
 #include "base/thread_pool.h"
 #include "base/waves.h"
-#include "delta/output.h"
+#include "delta/delta_writer.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
 #include "format/layout.h"
@@ -31,7 +31,7 @@ Shape coordinate_of(const TensorView& tensor, uint64_t byte) {
   return coordinate;
 }
 
-// The element that the differing byte belongs to, whole: both halves of a complex number.
+// The whole element that contains the byte: for a complex number both halves.
 FirstDifference first_difference(const TensorView& a, const TensorView& b, uint64_t byte,
                                  const std::filesystem::path& file) {
   const size_t width = std::max(1U, dtype_bits(a.dtype) / 8);
@@ -40,7 +40,7 @@ FirstDifference first_difference(const TensorView& a, const TensorView& b, uint6
           bits_of(b.bytes.data() + start, width)};
 }
 
-// Elements are counted as `diff` counts them.
+// Counts elements in the same way as `diff`.
 void compare(const CheckpointTensor& a, const CheckpointTensor& b, const Checkpoint& other,
              TensorDifference* out) {
   const size_t width = layout_of(a.view.dtype).width;
@@ -100,12 +100,10 @@ Result<VerifyReport> verify_checkpoints(const std::filesystem::path& a,
   ThreadPool pool(options.threads);
   std::vector<TensorDifference> compared(pairs.size());
   DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kOneThread, &pool, options.progress)
-                         .run(
-                             [&](size_t i, ThreadPool*) -> Status {
-                               compare(*pairs[i].first, *pairs[i].second, right, &compared[i]);
-                               return {};
-                             },
-                             [](size_t) { return Status(); }));
+                         .run([&](size_t i, ThreadPool*) -> Status {
+                           compare(*pairs[i].first, *pairs[i].second, right, &compared[i]);
+                           return {};
+                         }));
   DW_RETURN_IF_ERROR(left.check_unchanged());
   DW_RETURN_IF_ERROR(right.check_unchanged());
   for (TensorDifference& difference : compared) {

@@ -1,16 +1,15 @@
-// Payloads onto arrays. All checks come before the first write: `raw` has its size, `adaptive` is
-// decoded by the host, the device checks the rest before it writes it.
+// Applies payloads to arrays. All checks come before the first write: `raw` must have the right
+// size, the host decodes `adaptive`, and the device checks the rest.
 #include "base/guard.h"
 #include "codec/checks.h"
 #include "codec/codec.h"
-#include "device/arrays.h"
 #include "device/context.h"
 #include "format/layout.h"
 
 namespace deltawire::cuda {
 namespace {
 
-// What is copied to an array once everything is known to be good.
+// A copy to an array, made after all checks.
 struct Replacement {
   void* to = nullptr;
   Bytes bytes;
@@ -29,9 +28,9 @@ class Applier {
  public:
   Applier(Context::Impl& impl, Stream stream) : impl_(impl), stream_(stream) {}
 
-  // The patch must stay.
+  // The patch must outlive this.
   Status add(const Patch& patch) {
-    // On the device a patch without a payload is passed over, but keeps its number.
+    // The device skips patches without a payload, but they keep their numbers.
     const size_t number = on_device_.size();
     on_device_.emplace_back();
     const Codec* const codec = find_codec(patch.codec);
@@ -58,13 +57,14 @@ class Applier {
         }
         replacements_.push_back({array.data, patch.payload});
         return {};
-      default:  // adaptive; without a payload nothing changes
+      default:  // adaptive; an empty payload changes nothing
         if (!patch.payload.empty()) on_host_.push_back({codec, &patch, number});
         return {};
     }
   }
 
-  // What the host has to. To check, that is enough: the outcome waits for the apply that follows.
+  // Decodes what the host has to. In a check nothing else is needed; the results are kept for the
+  // apply.
   Status decode(ApplyMode mode) {
     return guard_memory("patching", [&]() -> Status {
       std::vector<HostPatch> rest;
@@ -77,7 +77,7 @@ class Applier {
           rest.push_back(one);
         }
       }
-      // Of other patches, or of arrays that are about to be written: of no more use.
+      // The rest belongs to other patches, or to arrays that are about to change.
       impl_.checked.clear();
       HostDecoder decoder(&impl_.workspace, &impl_.pool, stream_);
       for (size_t begin = 0; begin < rest.size();) {
@@ -129,7 +129,7 @@ class Applier {
   const Stream stream_;
   std::vector<DevicePatch> on_device_;
   std::vector<HostPatch> on_host_;
-  std::vector<std::vector<uint8_t>> decoded_;  // where their bytes are
+  std::vector<std::vector<uint8_t>> decoded_;  // owns decoded bytes
   std::vector<Replacement> replacements_;
 };
 
@@ -148,7 +148,7 @@ Status apply_patches(Context::Impl& impl, std::span<const Patch> patches, ApplyM
     return applier.run(mode, digests);
   };
   Status status = apply();
-  if (!status.ok()) impl.checked.clear();  // of a check that has not passed
+  if (!status.ok()) impl.checked.clear();  // the check has failed
   return status;
 }
 

@@ -1,6 +1,6 @@
-#include "device/arrays.h"
 
 #include "codec/checks.h"
+#include "device/context.h"
 #include "format/layout.h"
 
 namespace deltawire::cuda {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "device/arrays.h"
 #include "kernels/cuda/convert.h"
 
 namespace deltawire::cuda {
@@ -67,7 +66,7 @@ Status fetch_bytes(const Lane& lane, const Contents& contents, uint64_t offset,
   return fetch_converted(lane, contents.array.data, kind, offset, out, stream);
 }
 
-// On the device, in pieces of whole elements.
+// Converts on the device, in pieces of whole elements.
 Status fetch_converted(const Lane& lane, const void* data, NewKind kind, uint64_t offset,
                        std::span<uint8_t> out, Stream stream) {
   const uint64_t end = offset + out.size(), width = converted_width(kind);

@@ -11,7 +11,7 @@ Result<int> device_of_all(std::span<const void* const> arrays) {
   std::optional<int> first;
   for (const void* array : arrays) {
     const std::optional<int> own = cuda::device_of(array);
-    if (!own) return invalid_argument("an array that is said to be on a GPU is on none");
+    if (!own) return invalid_argument("an array given as a GPU array is not on a GPU");
     if (first && own != first) {
       return invalid_argument("arrays on devices " + std::to_string(*first) + " and " +
                               std::to_string(*own) + ": make an exchange for each");

@@ -16,10 +16,10 @@ using cuda::PairArray;
 
 constexpr uint64_t kMostElements = uint64_t{1} << 31;  // of an array: offsets have 32 bits
 
-constexpr uint64_t kLeastCapacity = 4096;  // changes that a wave has room for
+constexpr uint64_t kLeastCapacity = 4096;  // least number of changes that a wave has room for
 constexpr uint64_t kListBlock = uint64_t{16} << 20;
 
-// Arrays whose elements follow each other in both memories: each gets a list.
+// Splits rows into arrays that are contiguous in both memories; each gets a list.
 void append_arrays(const CopiedRows& rows, std::vector<PairArray>* out) {
   const bool in_order = rows.rows == 1 || rows.stride == rows.columns;
   const uint64_t count = in_order ? 1 : rows.rows, length = rows.rows * rows.columns / count;
@@ -32,7 +32,7 @@ void append_arrays(const CopiedRows& rows, std::vector<PairArray>* out) {
   }
 }
 
-// Arrays of one width, where they differ from their copies, and the device memory for that.
+// Arrays of one width, their differences from the copies, and device memory for these.
 struct FoundChanges {
   std::vector<PairArray> arrays;
   unsigned width;
@@ -90,9 +90,9 @@ struct DeviceStage::Impl {
   const std::shared_ptr<SpareBlock> spare = std::make_shared<SpareBlock>();
   DeviceLists lists;
   uint64_t most_list_bytes = 0, bytes_left = 0, num_changed = 0;
-  double density = 0.03;  // changes of an element, as far as memory for them is concerned
+  double density = 0.03;  // estimated changes per element, for allocations
   std::vector<std::pair<uintptr_t, uintptr_t>> listed;  // memory of arrays with lists
-  // What is left of the newest blocks.
+  // The free rest of the newest blocks.
   std::span<uint8_t> device_block, pinned_block;
 
   uint64_t* total() const { return counts.data<uint64_t>(); }
@@ -106,9 +106,9 @@ struct DeviceStage::Impl {
   Result<uint8_t*> take(uint64_t num_bytes);
 };
 
-// Room on the device for the lists of a wave, and for some of those to come: to allocate takes
-// longer than to fill. Not for more than there are lists already, in case this wave is denser than
-// the others: the exchange keeps what it has.
+// Allocates room on the device for the lists of a wave and of some later ones, because allocating
+// takes longer than filling. Takes at most the size of the existing lists in advance, in case this
+// wave is denser than others: the exchange keeps the memory.
 Status DeviceStage::Impl::reserve(uint64_t needed, uint64_t wave_bytes) {
   if (needed <= device_block.size()) return {};
   const double share = double(bytes_left) / double(std::max<uint64_t>(wave_bytes, 1));
@@ -135,7 +135,7 @@ Result<uint8_t*> DeviceStage::Impl::take(uint64_t num_bytes) {
   return taken;
 }
 
-// The counts of changes are in `counts` then: of all arrays, and of each.
+// Afterwards `counts` has the number of changes of all arrays and of each.
 Status DeviceStage::Impl::find(FoundChanges* own) {
   const size_t count_bytes = sizeof(uint64_t) + own->arrays.size() * sizeof(cuda::ArrayChanges);
   if (counts.size() < count_bytes) {
@@ -147,13 +147,13 @@ Status DeviceStage::Impl::find(FoundChanges* own) {
   for (;;) {
     const size_t size = own->lay_out(cuda::Carve(nullptr));
     if (found.size() < size) {
-      found = cuda::Buffer();  // first, so that both need not fit
+      found = cuda::Buffer();  // freed first, because both may not fit
       DW_ASSIGN_OR_RETURN(found, cuda::Buffer::allocate(cuda::Place::kDevice, size + size / 4));
     }
     DW_RETURN_IF_ERROR(own->start(found.data(), total(), of_arrays(), stream.get()));
     DW_RETURN_IF_ERROR(cuda::wait(stream.get()));
     if (*total() <= capacity) return {};
-    capacity = *total();  // once: nobody writes to the arrays
+    capacity = *total();  // happens once: nobody writes to the arrays
     density = std::max(density, 1.25 * double(capacity) / elements);
   }
 }
@@ -201,7 +201,7 @@ Status DeviceStage::begin(std::span<const void* const> arrays, const DeviceStage
   DW_ASSIGN_OR_RETURN(const int device, device_of_all(arrays));
   if (device != impl_->device) return unsupported("arrays on another GPU than before");
   const cuda::UseDevice use(device);
-  DW_RETURN_IF_ERROR(cuda::wait(impl_->stream.get()));  // of a staging that failed
+  DW_RETURN_IF_ERROR(cuda::wait(impl_->stream.get()));  // after a failed staging
   impl_->lists = {};
   impl_->lists.spare = impl_->spare;
   impl_->listed.clear();
@@ -209,7 +209,7 @@ Status DeviceStage::begin(std::span<const void* const> arrays, const DeviceStage
   impl_->num_changed = 0;
   impl_->bytes_left = options.total_bytes;
   if (impl_->copies.size() < options.copy_bytes) {
-    impl_->copies = cuda::Buffer();  // first, so that both need not fit
+    impl_->copies = cuda::Buffer();  // freed first, because both may not fit
     DW_ASSIGN_OR_RETURN(impl_->copies,
                         cuda::Buffer::allocate(cuda::Place::kDevice, options.copy_bytes));
   }
@@ -220,7 +220,7 @@ Status DeviceStage::begin(std::span<const void* const> arrays, const DeviceStage
 }
 
 DeviceStage::DeviceStage(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-// What is under way uses memory that goes.
+// Running work uses memory that is about to be freed.
 DeviceStage::~DeviceStage() {
   if (impl_) (void)cuda::wait(impl_->stream.get());
 }

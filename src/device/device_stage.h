@@ -1,5 +1,5 @@
-// New values for arrays on a GPU, made there: copies of live rows are patched, then compared with
-// them. Changes never come to the host. On a stream of its own: what others compute goes on.
+// Makes new values for arrays on a GPU: copies of live rows are patched and compared with them.
+// Changes stay on the GPU. Uses its own stream, so other work continues.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace deltawire {
 
-// Live rows and their copy, whose rows follow each other; in elements of `width` bytes.
+// Live rows and their contiguous copy, in elements of `width` bytes.
 struct CopiedRows {
   uint8_t* live;
   uint8_t* copy;
@@ -28,14 +28,14 @@ struct DeviceStageOptions {
   std::optional<uint64_t> most_list_bytes;  // as ExchangeOptions::device_bytes
 };
 
-// Stagings, one after the other: begin(); then waves, one after the other: copy(), apply() for each
-// delta, collect(); finish(). Memory is kept from one to the next.
+// Several stagings in sequence: begin(); for each wave copy(), apply() for each delta, collect();
+// then finish(). Memory is kept between stagings.
 class DeviceStage {
  public:
   // InvalidArgument unless all arrays are on one GPU.
   static Result<DeviceStage> create(std::span<const void* const> arrays, uint64_t scratch_bytes,
                                     unsigned threads);
-  // Of its device; Unsupported for arrays on another one.
+  // Unsupported if the arrays are on another device.
   Status begin(std::span<const void* const> arrays, const DeviceStageOptions& options);
   ~DeviceStage();
   DeviceStage(DeviceStage&&) noexcept;
@@ -43,18 +43,18 @@ class DeviceStage {
 
   uint8_t* copies() const noexcept;  // memory for copies, aligned to 256 bytes
 
-  // Live rows to their copies. Does not wait.
+  // Copies live rows. Does not wait.
   Status copy(std::span<const CopiedRows> rows);
-  // Onto copies, which hold anything after a failure. Waits.
+  // Patches the copies, which are undefined after a failure. Waits.
   Status apply(std::span<const cuda::Patch> patches);
-  // Lists where copies differ from live rows. Waits for what was found.
+  // Makes lists of the differences between copies and live rows. Waits for the results.
   Status collect(std::span<const CopiedRows> rows);
-  // Copies are host memory. Waits. From any thread.
+  // Copies to host memory. Waits. Thread-safe.
   Status fetch(std::span<const CopiedRows> rows);
 
   uint64_t num_changed() const noexcept;
-  // All that was collected, and lists from host memory, which are sound. InvalidArgument if arrays
-  // share memory. Last. Waits.
+  // Makes an exchange of everything collected and of `lists`, which are in host memory and checked.
+  // InvalidArgument if arrays share memory. The last call. Waits.
   Result<DeviceExchange> finish(std::span<const ExchangeList* const> lists);
 
   struct Impl;

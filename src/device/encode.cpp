@@ -1,9 +1,8 @@
-// Pairs of arrays to payloads: on the device where it has the codec, else on the host.
+// Encodes pairs of arrays: on the device if it has the codec, else on the host.
 #include "base/bytes.h"
 #include "base/guard.h"
 #include "codec/choose.h"
 #include "codec/codec.h"
-#include "device/arrays.h"
 #include "device/context.h"
 
 namespace deltawire::cuda {
@@ -19,7 +18,7 @@ class Encoder {
     DeviceOptions options = lane_.codec_options();
     options.new_digests = digests_ == NewDigests::kSum128;
     Result<std::vector<DeviceEncoded>> encoded = cuda::encode(codec.id(), pairs_, options, stream_);
-    // Changes denser than the scratch has room for: less of them at a time, then the host's memory.
+    // Changes are too dense for the scratch: encode fewer arrays at a time, then on the host.
     const bool lacks_memory = encoded.status().code() == Code::kOutOfMemory;
     if (lacks_memory && !lane_.within_scratch) return encode_apart(codec);
     if (!encoded.ok()) return std::move(encoded).status();
@@ -31,7 +30,7 @@ class Encoder {
     return out;
   }
 
-  // `tight` nearly always wins: as encode_smallest() of the CPU does it.
+  // `tight` nearly always wins; see encode_smallest() of the CPU.
   Result<std::vector<Coded>> encode_smallest() {
     DW_ASSIGN_OR_RETURN(std::vector<Coded> best, encode(*find_codec(CodecId::kTight)));
     std::vector<size_t> gaps, adaptive;
@@ -53,7 +52,7 @@ class Encoder {
   }
 
  private:
-  // Takes what it makes of these pairs where that is smaller.
+  // Uses the codec for those pairs that it makes smaller.
   Status try_codec(CodecId codec, std::span<const size_t> which, std::vector<Coded>* best) {
     if (which.empty()) return {};
     std::vector<DevicePair> some;
@@ -70,7 +69,7 @@ class Encoder {
   static Coded coded(const Codec& codec, Encoded encoded, const std::optional<Digest>& digest) {
     return {std::string(codec.name()), std::move(encoded.payload), encoded.num_changed, digest};
   }
-  // Of what the host encodes.
+  // The digest of an array that the host encodes, if requested.
   std::optional<Digest> digest_of_new(Bytes bytes) const {
     if (digests_ == NewDigests::kNone) return {};
     return digest_of(DigestKind::kSum128, bytes);
@@ -78,7 +77,7 @@ class Encoder {
 
   uint64_t size_bytes(size_t i) const { return pairs_[i].num_elements * pairs_[i].layout.width; }
 
-  // As elements of the old array's type.
+  // Fetches a new array, converted to the old array's type.
   Result<std::vector<uint8_t>> fetch_new(size_t i) {
     const DevicePair& pair = pairs_[i];
     return guard_memory("encoding", [&]() -> Result<std::vector<uint8_t>> {
@@ -105,7 +104,7 @@ class Encoder {
     });
   }
 
-  // One after the other: a pair in host memory at a time is enough.
+  // Encodes one pair after the other, so that only one is in host memory.
   Result<std::vector<Coded>> encode_on_host(const Codec& codec) {
     std::vector<Coded> out;
     for (size_t i = 0; i < pairs_.size(); ++i) {
@@ -145,7 +144,7 @@ Result<std::vector<Coded>> encode_pairs(const Lane& lane, const EncodeAs& as,
 
 Result<std::vector<Coded>> encode_pinned(Context::Impl& impl, const EncodeAs& as,
                                          std::span<const DevicePair> pairs, Stream stream) {
-  // What the host codes anyway is where it should be.
+  // Codecs of the host need no copy of the old arrays on the device.
   if (!has_codec(as.codec)) return encode_pairs(impl.lane(), as, pairs, stream);
   if (impl.lanes == nullptr) {
     impl.lanes =

@@ -37,13 +37,13 @@ Result<std::vector<Fp8Outcome>> quantise_fp8(std::span<const Fp8Task> tasks, Fp8
                                              Stream stream) {
   std::vector<Fp8Outcome> out(tasks.size());
   if (tasks.empty()) return out;
-  std::optional<int> device;  // of the first that has weights
+  std::optional<int> device;  // of the first task with weights
   for (const Fp8Task& task : tasks) {
     if (!device) device = device_of(task.weights.matrix.weights);
   }
-  if (!device) return invalid_argument("weights that are on no device");
+  if (!device) return invalid_argument("the weights are not on a device");
   const UseDevice use(*device);
-  // A launch has weights of one dtype.
+  // All weights of a launch have the same dtype.
   std::vector<size_t> order(tasks.size());
   std::iota(order.begin(), order.end(), size_t{0});
   const auto from = [&](size_t i) { return tasks[i].weights.matrix.from; };
@@ -96,7 +96,7 @@ Status mark_fp8(std::span<const Fp8Task> tasks, MarkedFp8* out, Stream stream) {
 
 Status make_group_codes(const GroupJob& job, Stream stream) {
   const std::optional<int> device = device_of(job.weights);
-  if (!device) return invalid_argument("weights that are on no device");
+  if (!device) return invalid_argument("the weights are not on a device");
   const UseDevice use(*device);
   return quantise_groups(job, stream);
 }

@@ -1,5 +1,5 @@
-// Matrices on a device as FP8 blocks: scales, elements, digests and marks of what has changed, all
-// from one look at the weights. A build without CUDA says Unsupported.
+// Matrices on a device as FP8 blocks. One pass over the weights gives scales, elements, digests and
+// marks of changed elements. A build without CUDA returns Unsupported.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,7 @@
 
 namespace deltawire::cuda {
 
-// A matrix on a device, and the scales of its FP8 blocks, which are filled whenever it is looked
-// at.
+// A matrix on a device, and the scales of its FP8 blocks, which every pass computes.
 struct Fp8Weights {
   fp8::Matrix matrix;
   float* scales = nullptr;
@@ -22,33 +21,34 @@ struct Fp8Weights {
   uint64_t num_elements() const { return matrix.rows * matrix.columns; }
 };
 
-// What is wanted of one look at a matrix, beside its scales; null: not.
+// What to compute in a pass, in addition to the scales; null: skip.
 struct Fp8Task {
   Fp8Weights weights;
   const uint8_t* before = nullptr;  // old elements
-  uint32_t* changed = nullptr;      // unless `before` is null: a bit for each element
-  uint8_t* elements = nullptr;      // may be `before`
+  uint32_t* changed = nullptr;      // one bit per element; needs `before`
+  uint8_t* elements = nullptr;      // may equal `before`
 };
 
 struct Fp8Outcome {
-  bool bounded = true;  // false: some weight is a NaN or infinite, and nothing is to be used
+  bool bounded = true;  // false: a weight is NaN or infinite, and the results must not be used
   uint64_t changed = 0;
   std::optional<Digest> digest;  // sum128 of the elements
 };
 
 enum class Fp8Digests : bool { kNone, kSum128 };
-// Encoders take marks of such a matrix: words must not lie in two rows, nor elements in one block.
+// Whether encoders accept marks of the matrix: no word may span two rows, and there must be several
+// blocks.
 bool has_marks(const Fp8Weights& weights) noexcept;
 
-// One look at all of them. Digests are of matrices that have whole words. Waits.
+// One pass over all matrices. Digests need matrices of whole words. Waits.
 Result<std::vector<Fp8Outcome>> quantise_fp8(std::span<const Fp8Task> tasks, Fp8Digests digests,
                                              Stream stream);
-// For encoders, to memory on the device: what is known of tasks with marks. Waits.
+// Writes descriptions of the marked tasks to device memory, for encoders. Waits.
 Status mark_fp8(std::span<const Fp8Task> tasks, MarkedFp8* out, Stream stream);
-// Bytes of so many of them.
+// The size of `count` descriptions.
 uint64_t marked_bytes(size_t count) noexcept;
 
-// Groups of weights on a device as small codes. A build without CUDA says Unsupported.
+// Quantises groups of weights to small codes. A build without CUDA returns Unsupported.
 
 // Does not wait.
 Status make_group_codes(const GroupJob& job, Stream stream);

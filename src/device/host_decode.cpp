@@ -7,27 +7,27 @@
 #include "base/guard.h"
 #include "codec/adaptive_encode.h"
 #include "codec/gaps.h"
-#include "device/arrays.h"
+#include "device/context.h"
 #include "format/layout.h"
 
 namespace deltawire::cuda {
 namespace {
 
-constexpr uint64_t kPinnedBytes = uint64_t{256} << 20;  // of old arrays that are decoded at a time
-constexpr uint64_t kLargePiece = uint64_t{32} << 20;    // of one that is larger, at a time
-constexpr uint64_t kPieceBytes = uint64_t{1} << 20;     // that a thread copies at a time
+constexpr uint64_t kPinnedBytes = uint64_t{256} << 20;  // limit of old arrays decoded together
+constexpr uint64_t kLargePiece = uint64_t{32} << 20;    // pieces of a larger array
+constexpr uint64_t kPieceBytes = uint64_t{1} << 20;     // copied by a thread at a time
 
-// Lists of this share are not much smaller than the array.
+// Lists larger than this share of the array are not used.
 constexpr uint64_t kListShare = 2;
 
-// Whether changes are few enough to be listed, which is known before they are decoded.
+// Whether the changes can be listed. Their number is known before they are decoded.
 bool can_be_listed(const HostPatch& one, uint64_t num_bytes, unsigned width) {
-  constexpr uint64_t kGapBytes = 4;  // of most lists at most
+  constexpr uint64_t kGapBytes = 4;  // upper bound for most lists
   const std::optional<uint64_t> said = adaptive::num_changes(one.patch->payload);
   return said && *said <= num_bytes / kListShare / (kGapBytes + width);
 }
 
-// `array` holds the old state, and after it anything.
+// `array` holds the old state and is undefined afterwards.
 Result<DecodedPatch> decode_one(const HostPatch& one, MutableBytes array, ThreadPool* pool) {
   const Layout layout = layout_of(one.patch->array);
   const Bytes payload = one.patch->payload;
@@ -72,7 +72,7 @@ void CheckedPatches::clear() noexcept {
   size_bytes_ = 0;
 }
 
-// One half of the pinned memory is filled while the other is copied on.
+// Fills one half of the pinned memory while the other is copied.
 Status HostDecoder::fetch_large(const DeviceArray& array, uint8_t* to) {
   const uint64_t size = array.size_bytes, half = kLargePiece;
   DW_ASSIGN_OR_RETURN(uint8_t* const pinned, workspace_.get(Workspace::kHostBytes, 2 * half));
@@ -129,7 +129,7 @@ Result<std::vector<DecodedPatch>> HostDecoder::decode_some(std::span<const HostP
     out[i] = std::move(*decoded);
     return {};
   };
-  // A single one has all threads for itself.
+  // A single patch uses all threads.
   DW_RETURN_IF_ERROR(out.size() == 1
                          ? decode(0, pool_)
                          : parallel_try("decoding", pool_, out.size(),

@@ -1,5 +1,5 @@
-// Patches of `adaptive`, which has no kernels. The host decodes them, against old arrays that come
-// through pinned memory, to what the device writes by itself.
+// Patches of `adaptive`, which has no kernels: the host decodes them against old arrays, fetched
+// through pinned memory, into a form that the device can write.
 #pragma once
 
 #include <map>
@@ -14,35 +14,35 @@
 
 namespace deltawire::cuda {
 
-// A payload of `gaps`, which is a scatter; or the new array, where that is not much larger, or
-// nobody knows how many changes there are.
+// A payload of `gaps`, which the device can scatter; or the new array, if that is not much larger
+// or the number of changes is unknown.
 struct DecodedPatch {
   bool whole = false;
   std::vector<uint8_t> bytes;  // empty: nothing changes
 };
 
-// A patch of a call, and its number there, for messages.
+// A patch and its number in the call, for messages.
 struct HostPatch {
   const Codec* codec = nullptr;
   const Patch* patch = nullptr;
   size_t number = 0;
 };
 
-// What a check has decoded, for the apply that follows. Host memory, no more than `most_bytes`:
-// what finds no room is decoded again.
+// Decoded patches of a check, kept in host memory for the apply that follows, up to `most_bytes`.
+// Others are decoded again.
 class CheckedPatches {
  public:
   static constexpr uint64_t kMostBytes = uint64_t{2} << 30;
   explicit CheckedPatches(uint64_t most_bytes) : most_bytes_(most_bytes) {}
 
   void keep(const Patch& patch, DecodedPatch decoded);
-  // None: it was not kept, or has been taken.
+  // None: not kept, or taken already.
   std::optional<DecodedPatch> take(const Patch& patch);
   void clear() noexcept;
   uint64_t size_bytes() const noexcept { return size_bytes_; }
 
  private:
-  // A patch is known by where its array and its payload are.
+  // Identifies a patch by the addresses of array and payload.
   using Key = std::pair<const void*, const void*>;
   struct Kept {
     Patch patch;
@@ -58,8 +58,8 @@ class HostDecoder {
   HostDecoder(Workspace* workspace, ThreadPool* pool, Stream stream)
       : workspace_(*workspace), pool_(pool), stream_(stream) {}
 
-  // The first patches, as many as are decoded side by side: at least one, if there are any. Nothing
-  // is written. Waits.
+  // Decodes the first patches, as many as are processed in parallel, but at least one. Writes
+  // nothing. Waits.
   Result<std::vector<DecodedPatch>> decode_some(std::span<const HostPatch> patches);
 
  private:

@@ -10,16 +10,17 @@ namespace deltawire::cuda {
 namespace {
 
 constexpr uint64_t kMostLanes = 6;
-constexpr uint64_t kLaneScratch = uint64_t{32} << 20;  // with its stage; less is not worth a lane
-constexpr uint64_t kCopyBytes = uint64_t{4} << 20;     // two of these are under way
+// including its stage; a lane with less is not worthwhile
+constexpr uint64_t kLaneScratch = uint64_t{32} << 20;
+constexpr uint64_t kCopyBytes = uint64_t{4} << 20;  // two copies of this size are in progress
 
 uint64_t size_bytes(const DevicePair& pair) { return pair.num_elements * pair.layout.width; }
 uint64_t whole_pages(uint64_t num_bytes) { return num_bytes / 4096 * 4096; }
 
-// Arrays of a single block stay where they are: `tight` codes them on the host.
+// Arrays of a single block are not staged, because `tight` encodes them on the host.
 bool is_staged(const DevicePair& pair) { return tiling_of(pair).size() > 1; }
 
-// Neighbours that are worked on together.
+// Adjacent pairs that are processed together.
 struct PairGroup {
   size_t first = 0;
   uint64_t stage_bytes = 0;  // of all that is staged
@@ -53,7 +54,7 @@ std::string place_of(const PairGroup& group) {
 
 LaneSizes lane_sizes(uint64_t scratch_bytes, unsigned threads) noexcept {
   LaneSizes sizes{};
-  // Lanes wait more than they compute: two are of use to a single core as well.
+  // Lanes mostly wait, so even a single core benefits from two.
   const uint64_t most = std::clamp<uint64_t>(threads / 2, 2, kMostLanes);
   sizes.num_lanes = size_t(std::clamp<uint64_t>(scratch_bytes / kLaneScratch, 1, most));
   sizes.stage = whole_pages(scratch_bytes / 4 * 3);
@@ -63,7 +64,7 @@ LaneSizes lane_sizes(uint64_t scratch_bytes, unsigned threads) noexcept {
   return sizes;
 }
 
-// What a lane keeps from call to call.
+// What a lane keeps between calls.
 struct Lanes::Strand {
   Strand(unsigned threads, OwnedStream work_stream, std::array<OwnedStream, 2> copy_streams)
       : pool(threads), work(std::move(work_stream)), copies(std::move(copy_streams)) {}
@@ -76,7 +77,7 @@ struct Lanes::Strand {
                                     std::array<OwnedStream, 2>{std::move(one), std::move(other)});
   }
 
-  // Nothing of it is under way.
+  // Waits until no work is in progress.
   void settle() const {
     for (const OwnedStream& copying : copies) (void)wait(copying.get());
     workspace.settle(work.get());
@@ -96,7 +97,7 @@ class Lanes::Call {
   Status run(const PairGroup& group, Strand& strand, size_t number) {
     Status status = try_run(group, strand, number);
     strand.workspace.borrow({});
-    // What an array needed beyond its share.
+    // Frees what an array needed beyond its share.
     strand.workspace.limit(Workspace::kSlots, 0);
     strand.workspace.limit(Workspace::kTables, sizes_.work);
     return status;
@@ -108,7 +109,7 @@ class Lanes::Call {
       Status status = run_staged(group, strand, number);
       if (status.code() != Code::kOutOfMemory) return status;
     }
-    // An array that is too large, or has too many changes. No more than two at a time come here.
+    // An array that is too large or has too many changes. At most two at a time.
     const SharedScratch::Part part = stage_.take(sizes_.large);
     strand.workspace.borrow(part.memory());
     const Lane lane{&strand.workspace, &strand.pool, part.memory().size(), false};
@@ -116,7 +117,7 @@ class Lanes::Call {
                    [&] { return encode_(lane, group.first, group.pairs, strand.work.get()); });
   }
 
-  // After a failure nothing is under way, so that memory can be given back.
+  // After a failure waits for running work, so that memory can be released.
   template <class Body>
   static Status settled(const Strand& strand, const Body& body) {
     Status status = guard_memory("work on a GPU", body);
@@ -136,13 +137,13 @@ class Lanes::Call {
     });
   }
 
-  // Copies old arrays to the stage. One lane at a time, and no more than two pieces ahead: whatever
-  // others send to the device waits behind what has been asked for.
+  // Copies old arrays to the stage. One lane at a time and at most two pieces ahead, because later
+  // transfers to the device wait for earlier ones.
   Status bring(std::span<DevicePair> pairs, uint8_t* to, const Strand& strand) {
     {
       const std::lock_guard lock(bus_);
       unsigned turn = 0;
-      uint64_t asked_for = 0;  // of this turn
+      uint64_t asked_for = 0;  // in this turn
       for (DevicePair& pair : pairs) {
         if (!is_staged(pair)) continue;
         const uint64_t size = size_bytes(pair);
@@ -197,7 +198,8 @@ Status Lanes::for_each_group(std::span<const DevicePair> pairs, uint8_t* memory,
     DW_RETURN_IF_ERROR(order_after(strand->work.get(), stream));
   }
   Call call(sizes_, memory, encode);
-  // Groups are begun in order: those before one that fails have been, and tell if they fail too.
+  // Groups start in order, so groups before a failed one have started and report their own
+  // failures.
   return parallel_try("work on a GPU", &pool_, groups.size(), [&](size_t g, unsigned worker) {
     const UseDevice use(device_);
     return call.run(groups[g], *strands_[worker], worker).at(place_of(groups[g]));

@@ -1,11 +1,10 @@
-// Pairs of arrays of which the old ones lie in pinned host memory. They are shared out to several
-// lanes: while one fits models or fetches payloads, the bus brings what the others need.
+// Compares pairs of arrays whose old contents are in pinned host memory. Several lanes work in
+// parallel: while one fits models or fetches payloads, the bus transfers data for the others.
 //
-// A lane takes the next few arrays and copies their old state to the device: some 32 MB at a time,
-// in turns, so that small copies of other lanes get through between. Where there is no room for
-// that, kernels read host memory themselves: once in `gaps`; `adaptive` looks again
-// at elements that changed, `tight` at what its models are fitted to, a few per cent of a large
-// array.
+// A lane takes the next few arrays and copies their old contents to the device, some 32 MB at a
+// time, so that small copies of other lanes get through. If there is no room, kernels read host
+// memory themselves: once for `gaps`; `adaptive` reads changed elements again, and `tight` reads
+// samples for its models, a few per cent of a large array.
 #pragma once
 
 #include <functional>
@@ -20,8 +19,7 @@
 
 namespace deltawire::cuda {
 
-// What one strand of work has for itself: a call of a Context, or one of several that a call is
-// shared out to.
+// The resources of one strand of work: a call of a Context, or one lane of it.
 struct Lane {
   Workspace* workspace = nullptr;
   ThreadPool* pool = nullptr;
@@ -40,13 +38,13 @@ struct Lane {
   }
 };
 
-// How scratch is shared out. What is left over is for tables.
+// The shares of the scratch. The rest is for tables.
 struct LaneSizes {
   size_t num_lanes;
-  uint64_t stage;  // where old arrays are brought to; of all lanes
-  uint64_t work;   // the scratch of a lane
-  uint64_t group;  // that a lane takes at a time; a larger array comes alone
-  uint64_t large;  // the most that is staged, and scratch of the stage for a lane that needs more
+  uint64_t stage;  // for copies of old arrays, shared by all lanes
+  uint64_t work;   // scratch of each lane
+  uint64_t group;  // limit of arrays per turn, unless a single one is larger
+  uint64_t large;  // limit of staged arrays, and scratch for a lane that needs more
 
   uint64_t memory() const noexcept { return stage + num_lanes * work; }
 };
@@ -55,23 +53,22 @@ LaneSizes lane_sizes(uint64_t scratch_bytes, unsigned threads) noexcept;
 // One call at a time.
 class Lanes {
  public:
-  // `threads` of the host are shared out too.
+  // `threads` of the host are divided among the lanes.
   Lanes(int device, uint64_t scratch_bytes, unsigned threads);
   ~Lanes();
 
-  // Codes pairs [first, first + pairs.size()) on this stream and waits. From several threads at
-  // once, each with a lane of its own. Called again for the same pairs, with more scratch, if it
-  // says OutOfMemory.
+  // Encodes pairs [first, first + pairs.size()) on this stream and waits. Called from several
+  // threads, each with its own lane. After OutOfMemory called again with more scratch.
   using Encode = std::function<Status(const Lane& lane, size_t first,
                                       std::span<const DevicePair> pairs, Stream stream)>;
-  // Calls it for all pairs, in groups, after what `stream` has been given so far. `memory` is
-  // device memory, sizes().memory() bytes, aligned to 256. Of several failures the one of the first
-  // pairs is returned.
+  // Calls `encode` for groups of all pairs, after earlier work on `stream`. `memory`:
+  // sizes().memory() bytes of device memory, aligned to 256. Of several failures returns that of
+  // the first pairs.
   Status for_each_group(std::span<const DevicePair> pairs, uint8_t* memory, Stream stream,
                         const Encode& encode);
 
   const LaneSizes& sizes() const noexcept { return sizes_; }
-  uint64_t device_bytes() const noexcept;  // beside the memory that is given
+  uint64_t device_bytes() const noexcept;  // in addition to the given memory
 
  private:
   struct Strand;
@@ -79,8 +76,8 @@ class Lanes {
 
   const int device_;
   const LaneSizes sizes_;
-  ThreadPool pool_;         // a worker for each lane
-  const unsigned threads_;  // of each
+  ThreadPool pool_;         // one worker per lane
+  const unsigned threads_;  // of each lane
   std::vector<std::unique_ptr<Strand>> strands_;
 };
 

@@ -1,4 +1,4 @@
-// One piece of memory that several threads take parts of for a while.
+// A block of memory from which several threads take parts.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,7 @@ class SharedScratch {
  public:
   explicit SharedScratch(std::span<uint8_t> memory);
 
-  // A part of it; goes back with this.
+  // A part of the memory, returned by the destructor.
   class Part {
    public:
     Part() = default;
@@ -38,10 +38,9 @@ class SharedScratch {
     std::span<uint8_t> memory_;
   };
 
-  // Aligned to 256 bytes if the memory is. Without room where there is none now, or no bytes are
-  // asked for.
+  // Aligned to 256 bytes if the memory is. Without room if there is none now, or if num_bytes is 0.
   Part try_take(uint64_t num_bytes);
-  // Waits for it. No more than there is in all, from a thread that has no part yet.
+  // Waits for room. For at most the total size, from a thread without a part.
   Part take(uint64_t num_bytes);
 
  private:
@@ -51,7 +50,7 @@ class SharedScratch {
   uint8_t* const begin_;
   std::mutex mutex_;
   std::condition_variable given_back_;
-  std::map<uint64_t, uint64_t> free_;  // where such parts begin, where they end
+  std::map<uint64_t, uint64_t> free_;  // begin -> end
 };
 
 }  // namespace deltawire::cuda

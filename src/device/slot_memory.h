@@ -1,5 +1,5 @@
-// Memory for many arrays of any size: pieces of large allocations, since each of these takes its
-// time and is rounded up to megabytes.
+// Memory for many arrays of any size, cut from large allocations, because each allocation is slow
+// and rounded up to megabytes.
 #pragma once
 
 #include <list>
@@ -13,7 +13,7 @@ class SlotMemory {
  public:
   explicit SlotMemory(Place place) : place_(place) {}
 
-  // Aligned to 256 bytes; stays where it is. null for no bytes.
+  // Returns memory aligned to 256 bytes that does not move; null for 0 bytes.
   Result<uint8_t*> take(uint64_t num_bytes);
   void give_back(const uint8_t* piece, uint64_t num_bytes) noexcept;
 
@@ -22,9 +22,9 @@ class SlotMemory {
  private:
   struct Chunk {
     Buffer buffer;
-    uint64_t used = 0;                       // up to here pieces were cut off
-    uint64_t alive = 0;                      // of them; without any the chunk goes
-    std::multimap<uint64_t, uint64_t> free;  // pieces that came back: size, offset
+    uint64_t used = 0;                       // end of the pieces cut so far
+    uint64_t alive = 0;                      // pieces in use; without any the chunk is freed
+    std::multimap<uint64_t, uint64_t> free;  // returned pieces: size, offset
     uint8_t* cut(uint64_t num_bytes);
   };
 

@@ -1,7 +1,6 @@
 #include <optional>
 
 #include "base/guard.h"
-#include "device/arrays.h"
 #include "device/context.h"
 #include "device/slot_memory.h"
 #include "format/layout.h"
@@ -174,7 +173,7 @@ Result<std::vector<Digest>> DeviceSnapshot::replace(std::span<const Change> chan
     arrays.push_back({changes[i].after, array.dtype, array.size_bytes});
     slots.push_back(bytes_of(array));
   }
-  return copy_summed(impl_->context, arrays, slots, stream);
+  return digests_of(impl_->context, arrays, stream, slots);
 }
 
 Result<std::vector<Digest>> DeviceSnapshot::digests(std::span<const Slot> slots,

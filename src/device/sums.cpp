@@ -1,23 +1,21 @@
-// What boxes on the device add to their tensors.
-#include "device/sums.h"
-
+// What boxes on the device add to their tensors' sums.
 #include <algorithm>
 #include <array>
 
 #include "base/bytes.h"
 #include "codec/cuda/device_parts.h"
-#include "device/arrays.h"
 #include "device/context.h"
 #include "digest/sums.h"
 #include "format/tensor_digest.h"
+#include "kernels/cuda/sum.h"
 #include "kernels/sum_math.h"
 
 namespace deltawire::cuda {
 namespace {
 
-constexpr uint64_t kSummedPiece = uint64_t{16} << 20;  // that is fetched at a time
+constexpr uint64_t kSummedPiece = uint64_t{16} << 20;  // fetched at a time
 
-// None: words or segments are cut.
+// None if words or segments are cut.
 std::optional<SumPlace> place_of(const BoxRows& rows) {
   using sum128::kSegmentBytes;
   SumPlace place;
@@ -29,7 +27,7 @@ std::optional<SumPlace> place_of(const BoxRows& rows) {
     return rows.row_bytes() % sum128::kWordBytes == 0 ? std::optional(place) : std::nullopt;
   }
   const uint64_t pitch = rows.position(1) - first;
-  // Positions ascend by the same step if the last does not lie behind that.
+  // Positions are equidistant if the last one matches the pitch.
   if (last - first != (rows.count() - 1) * pitch) return {};
   if (rows.row_bytes() % kSegmentBytes != 0 || pitch % kSegmentBytes != 0) return {};
   place.row = rows.row_bytes() / kSegmentBytes;
@@ -51,10 +49,11 @@ Result<Sums> sum_on_host(Context::Impl& impl, const Contents& contents, const Bo
   return sums;
 }
 
-}  // namespace
+using SumLanes = std::array<uint64_t, 2>;
 
-Status sum_arrays(Context::Impl& impl, std::vector<SumArray> arrays, SumPass pass, Stream stream,
-                  std::array<uint64_t, 2>* lanes) {
+// In one pass. Sets the first chunks of the arrays.
+Status sum_at_once(Context::Impl& impl, std::span<SumArray> arrays, SumPass pass, Stream stream,
+                   SumLanes* lanes) {
   uint64_t num_chunks = 0;
   for (SumArray& array : arrays) {
     array.first_chunk = num_chunks;
@@ -78,10 +77,32 @@ Status sum_arrays(Context::Impl& impl, std::vector<SumArray> arrays, SumPass pas
   DW_RETURN_IF_ERROR(copy(host, sums_at, sums_bytes, stream));
   DW_RETURN_IF_ERROR(wait(stream));
   for (size_t i = 0; i < num; ++i) {
-    lanes[i] = load_le<std::array<uint64_t, 2>>(host + i * sizeof(*lanes));
+    lanes[i] = load_le<SumLanes>(host + i * sizeof(*lanes));
   }
   return {};
 }
+
+// As many at a time as the scratch has room for.
+Result<std::vector<SumLanes>> sum_arrays(Context::Impl& impl, std::span<SumArray> arrays,
+                                         SumPass pass, Stream stream) {
+  std::vector<SumLanes> lanes(arrays.size());
+  const size_t most = impl.scratch_bytes() / 4 / sizeof(SumArray);
+  for (size_t begin = 0; begin < arrays.size(); begin += most) {
+    const size_t count = std::min(most, arrays.size() - begin);
+    DW_RETURN_IF_ERROR(
+        sum_at_once(impl, arrays.subspan(begin, count), pass, stream, lanes.data() + begin));
+  }
+  return lanes;
+}
+
+// All of the array.
+Result<SumArray> sum_array(const Contents& contents) {
+  DW_ASSIGN_OR_RETURN(const NewKind kind, kind_of(contents.array.dtype, contents.as));
+  DW_RETURN_IF_ERROR(check_memory(contents.as, contents.array.data, contents.size_bytes));
+  return SumArray{contents.array.data, contents.size_bytes, 0, kind, {}, nullptr};
+}
+
+}  // namespace
 
 Result<std::vector<Sums>> Context::sums(std::span<const BoxContents> boxes, Stream stream) {
   const UseDevice use(impl_->device);
@@ -91,10 +112,8 @@ Result<std::vector<Sums>> Context::sums(std::span<const BoxContents> boxes, Stre
   for (size_t i = 0; i < boxes.size(); ++i) {
     const Contents& contents = boxes[i].contents;
     const std::string place = "array " + std::to_string(i);
-    Result<NewKind> kind = kind_of(contents.array.dtype, contents.as);
-    if (!kind.ok()) return std::move(kind).status().at(place);
-    DW_RETURN_IF_ERROR(
-        check_memory(contents.as, contents.array.data, contents.size_bytes).at(place));
+    Result<SumArray> array = sum_array(contents);
+    if (!array.ok()) return std::move(array).status().at(place);
     DW_RETURN_IF_ERROR(check_box(boxes[i].box, contents.as, boxes[i].shape).at(place));
     const BoxRows rows(boxes[i].box, contents.as, boxes[i].shape);
     if (rows.count() * rows.row_bytes() != contents.size_bytes) {
@@ -103,19 +122,15 @@ Result<std::vector<Sums>> Context::sums(std::span<const BoxContents> boxes, Stre
                               std::to_string(rows.count() * rows.row_bytes()));
     }
     if (const std::optional<SumPlace> found = place_of(rows)) {
-      arrays.push_back({contents.array.data, contents.size_bytes, 0, *kind, *found, nullptr});
+      array->place = *found;
+      arrays.push_back(*array);
       there.push_back(i);
     } else {
       DW_ASSIGN_OR_RETURN(sums[i], sum_on_host(*impl_, contents, rows, stream));
     }
   }
-  std::vector<std::array<uint64_t, 2>> lanes(arrays.size());
-  const size_t most = impl_->scratch_bytes() / 4 / sizeof(SumArray);
-  for (size_t begin = 0; begin < arrays.size(); begin += most) {
-    const size_t end = std::min(arrays.size(), begin + most);
-    DW_RETURN_IF_ERROR(sum_arrays(*impl_, {arrays.begin() + begin, arrays.begin() + end},
-                                  SumPass::kSum, stream, lanes.data() + begin));
-  }
+  DW_ASSIGN_OR_RETURN(const std::vector<SumLanes> lanes,
+                      sum_arrays(*impl_, arrays, SumPass::kSum, stream));
   for (size_t i = 0; i < there.size(); ++i) {
     sums[there[i]].add_lanes(lanes[i], boxes[there[i]].contents.size_bytes);
   }
@@ -124,49 +139,24 @@ Result<std::vector<Sums>> Context::sums(std::span<const BoxContents> boxes, Stre
 
 // sum128 of arrays on the device, computed there.
 
-namespace {
-
-// With `copies`, one for each, that is also where their bytes go.
-Result<std::vector<Digest>> sum_whole(Context::Impl& impl, std::span<const Contents> arrays,
-                                      std::span<uint8_t* const> copies, Stream stream) {
+Result<std::vector<Digest>> digests_of(Context::Impl& impl, std::span<const Contents> arrays,
+                                       Stream stream, std::span<uint8_t* const> copies) {
   const UseDevice use(impl.device);
   std::vector<SumArray> opened;
   for (size_t i = 0; i < arrays.size(); ++i) {
-    const Contents& contents = arrays[i];
-    const std::string place = "array " + std::to_string(i);
-    Result<NewKind> kind = kind_of(contents.array.dtype, contents.as);
-    if (!kind.ok()) return std::move(kind).status().at(place);
-    DW_RETURN_IF_ERROR(
-        check_memory(contents.as, contents.array.data, contents.size_bytes).at(place));
-    uint8_t* const copy = copies.empty() ? nullptr : copies[i];
-    opened.push_back({contents.array.data, contents.size_bytes, 0, *kind, {}, copy});
+    Result<SumArray> array = sum_array(arrays[i]);
+    if (!array.ok()) return std::move(array).status().at("array " + std::to_string(i));
+    if (!copies.empty()) array->copy_to = copies[i];
+    opened.push_back(*array);
   }
-  std::vector<std::array<uint64_t, 2>> lanes(opened.size());
-  const SumPass pass = copies.empty() ? SumPass::kSum : SumPass::kCopy;
-  const size_t most = impl.scratch_bytes() / 4 / sizeof(SumArray);
-  for (size_t begin = 0; begin < opened.size(); begin += most) {
-    const size_t end = std::min(opened.size(), begin + most);
-    DW_RETURN_IF_ERROR(
-        sum_arrays(impl, {opened.begin() + ptrdiff_t(begin), opened.begin() + ptrdiff_t(end)}, pass,
-                   stream, lanes.data() + begin));
-  }
+  DW_ASSIGN_OR_RETURN(
+      const std::vector<SumLanes> lanes,
+      sum_arrays(impl, opened, copies.empty() ? SumPass::kSum : SumPass::kCopy, stream));
   std::vector<Digest> out;
   for (size_t i = 0; i < lanes.size(); ++i) {
     out.push_back(finish_sums(lanes[i], arrays[i].size_bytes));
   }
   return out;
-}
-
-}  // namespace
-
-Result<std::vector<Digest>> digests_of(Context::Impl& impl, std::span<const Contents> arrays,
-                                       Stream stream) {
-  return sum_whole(impl, arrays, {}, stream);
-}
-
-Result<std::vector<Digest>> copy_summed(Context::Impl& impl, std::span<const Contents> arrays,
-                                        std::span<uint8_t* const> copies, Stream stream) {
-  return sum_whole(impl, arrays, copies, stream);
 }
 
 Result<std::vector<Digest>> Context::digests(std::span<const Contents> arrays, Stream stream) {

@@ -1,7 +1,6 @@
 #include "device/whole.h"
 
 #include "codec/cuda/exponents_encode.h"
-#include "device/arrays.h"
 #include "device/context.h"
 #include "format/layout.h"
 

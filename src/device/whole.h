@@ -1,5 +1,5 @@
-// Whole arrays of a device in `exponents`, for what streams them: planned once, then coded as many
-// blocks at a time as somebody asks for.
+// Whole arrays on a device as `exponents`, for streaming: planned once, then coded in groups of
+// blocks.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace deltawire::cuda {
 
-// Room on a device for arrays that are made for a while. A build without CUDA says Unsupported.
+// Temporary device memory. A build without CUDA returns Unsupported.
 
-// Memory of a context's device, used again and again. It only grows.
+// Reusable memory on a context's device. It only grows.
 class DeviceBuffer {
  public:
-  // What it held is gone. No stream may still work on it.
+  // Discards the old contents. No stream may be using it.
   Status reserve(const Context& context, uint64_t num_bytes);
   uint8_t* data() const noexcept { return memory_.get(); }
   uint64_t size() const noexcept { return size_; }
@@ -28,14 +28,14 @@ class DeviceBuffer {
   uint64_t size_ = 0;
 };
 
-// Within a device. Waits.
+// Copies within a device. Waits.
 Status copy_there(void* to, const void* from, uint64_t num_bytes, Stream stream);
 
-// Of every block of the array; a build without CUDA says Unsupported. Waits.
+// Plans every block of the array. Waits.
 Result<std::vector<exponents::BlockPlan>> plan_whole_array(const Context& context,
                                                            const Contents& contents, Stream stream);
-// Blocks from `first` on, as many as there are plans, one after the other, to `out`, which has
-// their size. Io if the weights are not those that were planned. Waits.
+// Codes blocks from `first` on, one for each plan, into `out`, which has their size. Io if the
+// weights have changed since the plan. Waits.
 Status code_whole_array(const Context& context, const Contents& contents, size_t first,
                         std::span<const exponents::BlockPlan> plans, MutableBytes out,
                         Stream stream);

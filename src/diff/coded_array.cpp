@@ -23,7 +23,7 @@ class CodedArrayBody final : public Body {
   mutable KeptBlocks kept_;
 };
 
-// Of what is coded elsewhere, at a time: a call there takes as long as some hundred KB.
+// Amounts coded at a time by a remote coder. A call takes as long as coding some hundred KB.
 constexpr uint64_t kCodedAhead = uint64_t{4} << 20, kMostCoded = uint64_t{64} << 20;
 
 }  // namespace
@@ -73,7 +73,7 @@ Status CodedArray::read(const Body& plain, uint64_t begin, uint64_t offset, Muta
                         KeptBlocks* kept) const {
   copy_overlap(front_, begin, offset, out);
   const uint64_t end = offset + out.size();
-  size_t first = 0, last = directory_->num_blocks();  // by bisection: which block has `offset`?
+  size_t first = 0, last = directory_->num_blocks();  // binary search for the block at `offset`
   while (first < last) {
     const size_t middle = (first + last) / 2;
     begin + directory_->block_end(middle) <= offset ? first = middle + 1 : last = middle;
@@ -97,7 +97,7 @@ Status CodedArray::read(const Body& plain, uint64_t begin, uint64_t offset, Muta
   return {};
 }
 
-// Blocks that are asked for whole go where they belong; around the others some more are coded, and
+// Complete blocks are coded directly into `out`. For partial ones some more blocks are coded and
 // kept.
 Status CodedArray::read_there(size_t block, uint64_t begin, uint64_t offset, MutableBytes out,
                               KeptBlocks* kept) const {

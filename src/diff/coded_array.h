@@ -1,5 +1,5 @@
-// A whole array in `exponents` on its way to the store: planned once, coded as it is read, never
-// held.
+// A whole array coded with `exponents` on its way to the store: planned once, coded as it is read,
+// never held.
 #pragma once
 
 #include <functional>
@@ -14,38 +14,40 @@
 #include "base/bytes.h"
 #include "base/thread_pool.h"
 #include "codec/exponents.h"
+#include "delta/encode_items.h"
 #include "deltawire/digest.h"
 #include "deltawire/store.h"
+#include "transfer/part_stream.h"
 
 namespace deltawire {
 
-// Tensors that are coded where they are, on a GPU: what comes from there is what is put.
+// Tensors that are coded on a GPU, where they are.
 
-// A whole array as blocks of `exponents`. Any thread.
+// A whole array as blocks of `exponents`. Thread-safe.
 class ArrayCoder {
  public:
   virtual ~ArrayCoder() = default;
   virtual Result<std::vector<exponents::BlockPlan>> plan() const = 0;
-  // Blocks from `first` on, as many as there are plans, one after the other, to `out`, which has
-  // their size. Io if they are not as planned.
+  // Codes blocks from `first` on, one for each plan, into `out`, which has their size. Io if they
+  // do not match their plans.
   virtual Status code(size_t first, std::span<const exponents::BlockPlan> plans,
                       MutableBytes out) const = 0;
 };
 
-// Whole tensors of one look at a GPU. Nobody there holds what is read against what was read before,
-// as StableBody does: the last look has to find what the first one has found.
+// Whole tensors on a GPU. StableBody does not compare repeated reads of them, so the digests are
+// computed before the first and after the last read.
 struct CodedThere {
   std::map<std::string, std::shared_ptr<const ArrayCoder>> coders = {};  // by tensor
-  std::map<std::string, Digest> digests = {};                            // of the first look
-  // The last look: Io, naming the tensor, unless it is what it was. Empty without coders.
+  std::map<std::string, Digest> digests = {};                            // before the first read
+  // Io, naming the tensor, if its digest has changed. Empty without coders.
   std::function<Status()> check_unchanged = {};
 };
 
-// Readers come from front to end, in pieces that end inside a block: that one is kept, or it and
-// those behind it where many are coded at a time.
+// Readers go from front to end in pieces that end inside a block. Keeps that block, or several if
+// many are coded at a time.
 class KeptBlocks {
  public:
-  // Kept blocks that have the byte at `at` of the body go to `use`, with where they begin.
+  // Passes the kept blocks and their position to `use`, if they contain byte `at` of the body.
   template <class Use>
   bool find(uint64_t at, const Use& use) {
     const std::lock_guard lock(mutex_);
@@ -58,8 +60,8 @@ class KeptBlocks {
     bytes_.assign(bytes.begin(), bytes.end());
     begin_ = begin;
   }
-  // Blocks that `fill` makes where the ones before them were: new memory is a page fault for every
-  // page. They go to `use`.
+  // `fill` makes new blocks in the memory of the old ones, which avoids page faults. They are
+  // passed to `use`.
   template <class Fill, class Use>
   Status make(uint64_t begin, size_t num_bytes, const Fill& fill, const Use& use) {
     const std::lock_guard lock(mutex_);
@@ -77,31 +79,31 @@ class KeptBlocks {
   uint64_t begin_ = 0;
 };
 
-// Part of a body that gives the same bytes however often it is read (StableBody), or fails.
+// Reads from a body that returns the same bytes in every read (StableBody), or fails.
 class CodedArray {
  public:
   CodedArray(Layout layout, uint64_t begin, uint64_t array_bytes);
-  // Planned and coded elsewhere, all of it.
+  // The whole array, planned and coded by `coder`.
   static Result<CodedArray> there(Layout layout, uint64_t array_bytes,
                                   std::shared_ptr<const ArrayCoder> coder);
 
-  // Every block is planned, in any order, by any thread; then settle().
-  size_t num_blocks() const noexcept {  // 0: no codec for this layout, or none is left to plan
+  // Plan every block, in any order and from any thread, then call settle().
+  size_t num_blocks() const noexcept {  // 0: no codec for this layout, or nothing to plan
     return coder_ == nullptr ? plans_.size() : 0;
   }
   Status plan_block(const Body& plain, size_t block, std::vector<uint8_t>* buffer);
-  // False: it does not pay, and the array stays as it is.
+  // False: coding does not save bytes, and the array stays as it is.
   bool settle();
 
   uint64_t payload_bytes() const noexcept { return directory_->payload_bytes(); }
-  // The part of `out`, which begins at `offset`, that the payload at `begin` has.
+  // Fills the part of `out` (which begins at `offset`) that overlaps the payload at `begin`.
   Status read(const Body& plain, uint64_t begin, uint64_t offset, MutableBytes out,
               KeptBlocks* kept) const;
 
  private:
   Status read_there(size_t block, uint64_t begin, uint64_t offset, MutableBytes out,
                     KeptBlocks* kept) const;
-  // Blocks from `first` to before the first that `enough` is true of, by its number.
+  // The first block from `first` on for which `enough` is true.
   template <class Enough>
   size_t end_of(size_t first, const Enough& enough) const {
     while (first < directory_->num_blocks() && !enough(first)) ++first;
@@ -120,11 +122,23 @@ class CodedArray {
   std::vector<uint8_t> front_;  // of the payload
 };
 
-// Copies the part of `out`, which begins at `offset`, that `bytes` at `begin` have.
+// Copies the part of `bytes` (at `begin`) that overlaps `out` (at `offset`).
 void copy_overlap(Bytes bytes, uint64_t begin, uint64_t offset, MutableBytes out);
 
-// The payload of all of `plain`; null when it does not pay. Reads it once.
+// The coded payload of `plain`; null if it is not smaller. Reads `plain` once.
 Result<std::shared_ptr<const Body>> code_array(Layout layout, std::shared_ptr<const Body> plain,
                                                ThreadPool* pool);
+
+// `plain` must return the same bytes in every read (StableBody), or fail. Reads it once, except for
+// tensors with coders that pay. Null if packing does not save enough.
+Result<std::shared_ptr<const Body>> pack_body(std::shared_ptr<const Body> plain, ThreadPool* pool,
+                                              const CodedThere& there = {});
+
+// Tensors of a delta that replicas do not have yet.
+
+// The payload of a new tensor; sets the codec of `entry`. `stream`: codes it block by block while
+// it is put, otherwise now.
+Result<Payload> new_tensor_payload(const EncodeItem& item, const std::string& codec, bool stream,
+                                   ThreadPool* pool, DeltaEntry* entry);
 
 }  // namespace deltawire

@@ -8,12 +8,11 @@
 #include "diff/device.h"
 #include "kernels/bf16.h"
 #include "kernels/f16.h"
+#include "store/bodies.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace {
-
-constexpr size_t kRoundedPieceBytes = size_t{256} << 10;  // a multiple of every width
 
 // Elements as the bits of F32.
 uint32_t f32_of(uint64_t f64) { return std::bit_cast<uint32_t>(float(std::bit_cast<double>(f64))); }
@@ -96,7 +95,7 @@ Status read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes
     return {};
   }
   const uint64_t from = dtype_bits(*tensor.source) / 8, to = dtype_bits(tensor.view.dtype) / 8;
-  // A piece may begin and end inside of an element.
+  // A piece may begin or end inside an element.
   const auto read_partly = [&](size_t count) {
     uint8_t element[8];
     convert(*tensor.source, tensor.view.dtype, data + offset / to * from, 1, element);
@@ -115,15 +114,7 @@ Status read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes
 
 Result<Digest> published_digest(const PublishTensor& tensor) {
   if (!is_computed(tensor)) return digest_of(DigestKind::kSum128, tensor.view.bytes);
-  Hasher hasher(DigestKind::kSum128);
-  const uint64_t size = published_bytes(tensor);
-  std::vector<uint8_t> piece;
-  for (uint64_t at = 0; at < size; at += piece.size()) {
-    piece.resize(size_t(std::min<uint64_t>(kRoundedPieceBytes, size - at)));
-    DW_RETURN_IF_ERROR(read_published(tensor, at, piece));
-    hasher.update(piece);
-  }
-  return hasher.finish();
+  return digest_of_body(DigestKind::kSum128, *published_body(tensor));
 }
 
 std::shared_ptr<const Body> published_body(const PublishTensor& tensor) {
@@ -152,10 +143,10 @@ Status unbounded_weights(const std::string& tensor) {
 
 namespace {
 
-// At a time, unless one is larger.
+// Limit for tensors computed together, unless a single one is larger.
 constexpr uint64_t kWindowBytes = uint64_t{512} << 20;
 
-// All begin where kernels load fastest.
+// Aligned for fast loads in kernels.
 constexpr uint64_t aligned(uint64_t num_bytes) {
   constexpr uint64_t kAlignment = 256;
   return (num_bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -192,7 +183,7 @@ size_t ComputedTensors::end_of_window(std::span<const Wanted> wanted, size_t beg
 Result<std::vector<ComputedTensors::There>> ComputedTensors::make(std::span<const Wanted> wanted) {
   std::vector<There> out;
   std::vector<cuda::Fp8Task> tasks, marked;
-  std::vector<size_t> task_of, marked_at;  // whose they are
+  std::vector<size_t> task_of, marked_at;  // numbers of their tensors
   uint64_t bytes = 0;
   for (const Wanted& one : wanted) bytes += buffer_bytes(one);
   const uint64_t marks_at = bytes;

@@ -1,5 +1,4 @@
-// Tensors that are computed on a GPU and held there for a while: those of a quantised checkpoint,
-// some at a time.
+// Tensors computed when they are published, such as those of a quantised checkpoint.
 #pragma once
 
 #include <memory>
@@ -15,34 +14,34 @@
 
 namespace deltawire {
 
-// Tensors whose bytes are made on their way, piece by piece, wherever they are asked for: master
-// weights in the host's memory that are published in a narrower dtype, and what the caller makes.
-// There is never a rounded copy of a model.
+// Tensors whose bytes are computed piece by piece where they are needed: master weights on the host
+// that are published in a narrower dtype, and tensors that the caller computes. No rounded copy of
+// the model exists.
 
-// Floats (F64, F32, F16, BF16) as BF16, F16 or F32; what torch's `.to()` gives on the CPU, in
-// integers: to nearest even, F64 by way of F32, and a NaN is one quiet NaN.
+// Whether floats (F64, F32, F16, BF16) can be rounded to BF16, F16 or F32. Rounds like torch's
+// `.to()` on the CPU: to nearest even, F64 by way of F32, and every NaN becomes one quiet NaN.
 bool can_round(DType from, DType to);
 
-// Whether what is published is not there as bytes: the caller makes it, or the tensor is on the
-// host and of another dtype.
+// Whether the published bytes must be computed: the caller does it, or the host tensor has another
+// dtype.
 bool is_computed(const PublishTensor& tensor);
 
-// The tensor's bytes as they are published, from `offset` on. On the host.
+// Reads the published bytes from `offset` on, on the host.
 Status read_published(const PublishTensor& tensor, uint64_t offset, MutableBytes out);
 Result<Digest> published_digest(const PublishTensor& tensor);
-// The same as something to put into a store, for as long as the tensor's bytes stay.
+// The published bytes as a body for a store. The tensor's bytes must outlive it.
 std::shared_ptr<const Body> published_body(const PublishTensor& tensor);
 
-// FP8 blocks of weights on a GPU as a tensor to publish.
+// FP8 blocks of GPU weights as a published tensor.
 
-// A publisher makes the elements of many at a time, or does without them.
+// A publisher computes many of them together, or only what changed.
 class ComputedFp8 final : public Body {
  public:
   // `owner` keeps weights and scales alive.
   ComputedFp8(const cuda::Fp8Weights& weights, std::shared_ptr<const void> owner)
       : weights_(weights), owner_(std::move(owner)) {}
   uint64_t size() const noexcept override { return weights_.num_elements(); }
-  // All of it, to memory of the device.
+  // Reads the whole tensor, into device memory.
   Status read(uint64_t offset, MutableBytes out) const override;
   const cuda::Fp8Weights& weights() const noexcept { return weights_; }
 
@@ -51,11 +50,11 @@ class ComputedFp8 final : public Body {
   const std::shared_ptr<const void> owner_;
 };
 
-// Null: it is not made so.
+// Null if the body is not made of FP8 blocks.
 const cuda::Fp8Weights* fp8_of(const Body* made);
 Status unbounded_weights(const std::string& tensor);
 
-// Bytes of a tensor, or of its box, in the dtype that it is published as.
+// The size of a tensor, or of its box, in the published dtype.
 uint64_t published_bytes(const PublishTensor& tensor);
 
 class ComputedTensors {
@@ -65,17 +64,17 @@ class ComputedTensors {
 
   struct Wanted {
     const PublishTensor* tensor;
-    // Unless null: its old elements. What has changed of them is enough then, where the tensor is
-    // made of FP8 blocks and encoders take marks: it is not made.
+    // The old elements, or null. With them, a tensor of FP8 blocks is not computed if the encoder
+    // accepts marks of what has changed.
     const uint8_t* before = nullptr;
   };
   struct There {
-    PublishTensor tensor;  // with bytes, unless:
+    PublishTensor tensor;  // with its bytes, unless `marked` is set
     const cuda::MarkedFp8* marked = nullptr;
   };
 
-  // Calls body(first, there) for windows of them that fit together. They are there until it
-  // returns.
+  // Calls body(first, there) for groups of tensors that fit into the buffer. They are valid until
+  // it returns.
   template <class Body>
   Status for_windows(std::span<const Wanted> wanted, const Body& body) {
     for (size_t begin = 0; begin < wanted.size();) {

@@ -12,7 +12,7 @@ namespace deltawire {
 
 Status FetchedPieces::read(const void* body, uint64_t size, uint64_t offset, MutableBytes out,
                            const Fetch& fetch) {
-  const std::lock_guard lock(mutex_);  // the device takes turns anyway
+  const std::lock_guard lock(mutex_);  // the device serves one call at a time anyway
   while (!out.empty()) {
     const uint64_t begin = offset / kPieceBytes * kPieceBytes;
     auto found = std::find_if(pieces_.begin(), pieces_.end(), [&](const Piece& piece) {
@@ -48,13 +48,7 @@ size_t FetchedPieces::num_pieces() const {
 
 namespace {
 
-constexpr uint64_t kMostSpareBytes = uint64_t{512} << 20;  // of payloads, from publish to publish
-
-std::vector<ComputedTensors::Wanted> wanted_of(std::span<const PublishTensor* const> tensors) {
-  std::vector<ComputedTensors::Wanted> all;
-  for (const PublishTensor* tensor : tensors) all.push_back({tensor});
-  return all;
-}
+constexpr uint64_t kMostSpareBytes = uint64_t{512} << 20;  // kept from publish to publish
 
 cuda::NewArray array_of(const PublishTensor& tensor) {
   return {tensor.source.value_or(tensor.view.dtype), tensor.view.bytes.data()};
@@ -66,13 +60,57 @@ cuda::Contents contents_of(const PublishTensor& tensor) {
       array_of(tensor), tensor.view.dtype, published_bytes(tensor), {layout.rows, layout.columns}};
 }
 
-// All of a tensor, with a codec for its elements.
+// Whole tensors whose elements have a codec.
 bool can_be_coded(const PublishTensor& tensor) {
   return on_device(tensor) && tensor.box.whole() && published_bytes(tensor) != 0 &&
          exponents::form_of(layout_of(tensor.view.dtype));
 }
 
+class DeviceBody final : public Body {
+ public:
+  DeviceBody(std::shared_ptr<PublishDevice> device, const PublishTensor& tensor)
+      : device_(std::move(device)), tensor_(tensor), size_(published_bytes(tensor)) {}
+  ~DeviceBody() override { device_->pieces().forget(this); }
+  uint64_t size() const noexcept override { return size_; }
+  Status read(uint64_t offset, MutableBytes out) const override {
+    if (offset > size_ || out.size() > size_ - offset) {
+      return invalid_argument("tensor " + quote(tensor_.view.name) + ": read past the end");
+    }
+    return device_->pieces().read(
+        this, size_, offset, out, [&](uint64_t begin, MutableBytes piece) {
+          return device_->fetch(tensor_, begin, piece).at("tensor " + quote(tensor_.view.name));
+        });
+  }
+
+ private:
+  const std::shared_ptr<PublishDevice> device_;
+  const PublishTensor tensor_;
+  const uint64_t size_;
+};
+
+class DeviceCoder final : public ArrayCoder {
+ public:
+  DeviceCoder(std::shared_ptr<PublishDevice> device, const PublishTensor& tensor)
+      : device_(std::move(device)), tensor_(tensor) {}
+  Result<std::vector<exponents::BlockPlan>> plan() const override { return device_->plan(tensor_); }
+  Status code(size_t first, std::span<const exponents::BlockPlan> plans,
+              MutableBytes out) const override {
+    Status status = device_->code(tensor_, first, plans, out);
+    return status.code() == Code::kIo ? changed_on_device(tensor_) : status;
+  }
+
+ private:
+  const std::shared_ptr<PublishDevice> device_;
+  const PublishTensor tensor_;
+};
+
 }  // namespace
+
+Status changed_on_device(const PublishTensor& tensor) {
+  return io_error("tensor " + quote(tensor.view.name) +
+                  ": changed while it was read; nothing was committed, publish again when " +
+                  "nobody writes to it");
+}
 
 PublishDevice::PublishDevice(cuda::Context context, const CudaOptions& options, bool pinned)
     : context_(std::move(context)),
@@ -157,16 +195,19 @@ Status PublishDevice::advance(std::span<const Step> steps) {
   return snapshot_.advance(all, stream_);
 }
 
-// FP8 blocks are never made whole: what is wanted of them, one look gives.
-Status PublishDevice::look_at_fp8(std::span<const PublishTensor* const> tensors,
-                                  std::span<uint8_t* const> elements, std::vector<Digest>* out,
-                                  std::vector<size_t>* others) {
+// FP8 blocks are not computed as tensors: one pass over the weights gives digests and elements.
+Result<std::vector<Digest>> PublishDevice::look_at(std::span<const PublishTensor* const> tensors,
+                                                   std::span<uint8_t* const> elements,
+                                                   const LookAtOthers& look) {
+  std::vector<Digest> all(tensors.size());
   std::vector<cuda::Fp8Task> tasks;
-  std::vector<size_t> at;
+  std::vector<size_t> at, others;
+  std::vector<ComputedTensors::Wanted> wanted;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const cuda::Fp8Weights* const fp8 = fp8_of(tensors[i]->computed.get());
     if (fp8 == nullptr || !fp8->matrix.has_whole_words()) {
-      others->push_back(i);
+      others.push_back(i);
+      wanted.push_back({tensors[i]});
       continue;
     }
     tasks.push_back({*fp8, nullptr, nullptr, elements.empty() ? nullptr : elements[i]});
@@ -176,54 +217,43 @@ Status PublishDevice::look_at_fp8(std::span<const PublishTensor* const> tensors,
                       cuda::quantise_fp8(tasks, cuda::Fp8Digests::kSum128, stream_));
   for (size_t k = 0; k < found.size(); ++k) {
     if (!found[k].bounded) return unbounded_weights(tensors[at[k]]->view.name);
-    (*out)[at[k]] = *found[k].digest;
+    all[at[k]] = *found[k].digest;
   }
-  return {};
+  DW_RETURN_IF_ERROR(computed_.for_windows(
+      wanted, [&](size_t first, const std::vector<ComputedTensors::There>& there) -> Status {
+        const std::span<const size_t> numbers = std::span(others).subspan(first, there.size());
+        DW_ASSIGN_OR_RETURN(const std::vector<Digest> some, look(numbers, there));
+        for (size_t k = 0; k < some.size(); ++k) all[numbers[k]] = some[k];
+        return {};
+      }));
+  return all;
 }
 
 Result<std::vector<Digest>> PublishDevice::replace(std::span<const Comparison> items) {
-  std::vector<Digest> all(items.size());
   std::vector<const PublishTensor*> tensors;
   std::vector<uint8_t*> slots;
-  std::vector<size_t> others;
   if (pinned_) return unsupported("a snapshot in host memory");
   const std::lock_guard lock(mutex_);
   for (const Comparison& item : items) {
     tensors.push_back(item.after);
     slots.push_back(snapshot_.data(item.before->slot_));
   }
-  DW_RETURN_IF_ERROR(look_at_fp8(tensors, slots, &all, &others));
-  std::vector<ComputedTensors::Wanted> wanted;
-  for (const size_t i : others) wanted.push_back({tensors[i]});
-  DW_RETURN_IF_ERROR(computed_.for_windows(
-      wanted, [&](size_t first, const std::vector<ComputedTensors::There>& there) -> Status {
-        std::vector<cuda::DeviceSnapshot::Change> changes;
-        for (size_t k = 0; k < there.size(); ++k) {
-          changes.push_back({items[others[first + k]].before->slot_, array_of(there[k].tensor)});
-        }
-        DW_ASSIGN_OR_RETURN(const std::vector<Digest> some, snapshot_.replace(changes, stream_));
-        for (size_t k = 0; k < some.size(); ++k) all[others[first + k]] = some[k];
-        return {};
-      }));
-  return all;
+  return look_at(tensors, slots, [&](std::span<const size_t> numbers, const auto& there) {
+    std::vector<cuda::DeviceSnapshot::Change> changes;
+    for (size_t k = 0; k < numbers.size(); ++k) {
+      changes.push_back({items[numbers[k]].before->slot_, array_of(there[k].tensor)});
+    }
+    return snapshot_.replace(changes, stream_);
+  });
 }
 
 Result<std::vector<Digest>> PublishDevice::digests(std::span<const PublishTensor* const> tensors) {
-  std::vector<Digest> all(tensors.size());
-  std::vector<size_t> others;
   const std::lock_guard lock(mutex_);
-  DW_RETURN_IF_ERROR(look_at_fp8(tensors, {}, &all, &others));
-  std::vector<ComputedTensors::Wanted> wanted;
-  for (const size_t i : others) wanted.push_back({tensors[i]});
-  DW_RETURN_IF_ERROR(computed_.for_windows(
-      wanted, [&](size_t first, const std::vector<ComputedTensors::There>& there) -> Status {
-        std::vector<cuda::Contents> contents;
-        for (const ComputedTensors::There& one : there) contents.push_back(contents_of(one.tensor));
-        DW_ASSIGN_OR_RETURN(const std::vector<Digest> some, context_.digests(contents, stream_));
-        for (size_t k = 0; k < some.size(); ++k) all[others[first + k]] = some[k];
-        return {};
-      }));
-  return all;
+  return look_at(tensors, {}, [&](std::span<const size_t>, const auto& there) {
+    std::vector<cuda::Contents> contents;
+    for (const ComputedTensors::There& one : there) contents.push_back(contents_of(one.tensor));
+    return context_.digests(contents, stream_);
+  });
 }
 
 Result<std::vector<Digest>> PublishDevice::digests(std::span<const Held* const> held) {
@@ -235,9 +265,11 @@ Result<std::vector<Digest>> PublishDevice::digests(std::span<const Held* const> 
 
 Result<std::vector<Sums>> PublishDevice::sums(std::span<const PublishTensor* const> tensors) {
   std::vector<Sums> all;
+  std::vector<ComputedTensors::Wanted> wanted;
+  for (const PublishTensor* tensor : tensors) wanted.push_back({tensor});
   const std::lock_guard lock(mutex_);
   DW_RETURN_IF_ERROR(computed_.for_windows(
-      wanted_of(tensors), [&](size_t, const std::vector<ComputedTensors::There>& there) -> Status {
+      wanted, [&](size_t, const std::vector<ComputedTensors::There>& there) -> Status {
         std::vector<cuda::BoxContents> boxes;
         for (const ComputedTensors::There& one : there) {
           boxes.push_back({contents_of(one.tensor), one.tensor.view.shape, one.tensor.box});
@@ -257,7 +289,7 @@ Status PublishDevice::fetch(const PublishTensor& tensor, uint64_t offset, Mutabl
 }
 
 std::shared_ptr<const Body> PublishDevice::body(const PublishTensor& tensor) {
-  return device_body(shared_from_this(), tensor);
+  return std::make_shared<DeviceBody>(shared_from_this(), tensor);
 }
 
 Result<CodedThere> PublishDevice::code_there(std::span<const PublishTensor> tensors) {
@@ -275,7 +307,7 @@ Result<CodedThere> PublishDevice::code_there(std::span<const PublishTensor> tens
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> first, look(chosen));
   for (size_t i = 0; i < chosen.size(); ++i) {
     const std::string& name = chosen[i].view.name;
-    there.coders[name] = device_coder(shared_from_this(), chosen[i]);
+    there.coders[name] = std::make_shared<DeviceCoder>(shared_from_this(), chosen[i]);
     there.digests[name] = first[i];
   }
   there.check_unchanged = [look, chosen = std::move(chosen), first]() -> Status {

@@ -1,4 +1,4 @@
-// The GPU that tensors of a publisher are on, with the committed state of those tensors.
+// The GPU with a publisher's tensors and their committed state.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +20,19 @@
 
 namespace deltawire {
 
-// Bytes of a device on their way to readers that ask for few at a time, several of them side by
-// side: they are fetched in pieces that are worth the trip. To fetch some of a tensor that is made,
-// all of it is made.
+// Fetches device bytes in large pieces for several readers that read little at a time. Fetching a
+// part of a computed tensor computes all of it.
 class FetchedPieces {
  public:
   static constexpr uint64_t kPieceBytes = uint64_t{4} << 20;
   static constexpr size_t kMostPieces = 64;  // of all readers
 
   using Fetch = std::function<Status(uint64_t begin, MutableBytes piece)>;
-  // Bytes of a body of `size`, from `offset` on. What has been read to its end is gone: who reads
-  // again sees what is there then.
+  // Reads bytes of a body of `size` from `offset` on. Pieces that were read to their end are
+  // dropped; a second read fetches them again.
   Status read(const void* body, uint64_t size, uint64_t offset, MutableBytes out,
               const Fetch& fetch);
-  // A body that goes.
+  // Drops the pieces of a body.
   void forget(const void* body) noexcept;
   size_t num_pieces() const;
 
@@ -45,19 +44,19 @@ class FetchedPieces {
   };
 
   mutable std::mutex mutex_;
-  std::list<Piece> pieces_;  // the last that was read first
+  std::list<Piece> pieces_;  // most recently read first
 };
 
-// Any thread: while one encodes, uploads read tensors, and calls take turns.
+// Thread-safe: calls take turns, while one encodes and uploads read tensors.
 class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
  public:
-  // That of the first tensor that is on one. `pinned`: the committed state is kept in the host's
-  // pinned memory.
+  // Uses the device of the first tensor that is on one. `pinned`: keeps the committed state in
+  // pinned host memory.
   static Result<std::shared_ptr<PublishDevice>> open(const Limits& limits,
                                                      const CudaOptions& options, bool pinned,
                                                      std::span<const PublishTensor> tensors);
 
-  // A tensor of the committed state, until the last of its owners goes.
+  // A tensor of the committed state, released by its last owner.
   class Held {
    public:
     Held(std::shared_ptr<PublishDevice> device, cuda::DeviceSnapshot::Slot slot, uint64_t size)
@@ -84,31 +83,32 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
     const Held* before;
     const PublishTensor* after;
   };
-  // With digests of what was encoded.
+  // Includes digests of what was encoded.
   Result<std::vector<cuda::Coded>> encode(const std::string& codec,
                                           std::span<const Comparison> items);
-  // What encode() made. Its memory is used again when the last of its owners goes.
+  // Owns a payload of encode() and recycles its memory.
   Payload own(std::vector<uint8_t> payload) const;
   struct Step {
     const Held* held;
-    const KeptChange* change;  // that encode() made of it as it is
+    const KeptChange* change;  // made by encode() from the current state
   };
-  // After a failure they hold anything.
+  // After a failure the tensors are undefined.
   Status advance(std::span<const Step> steps);
-  // They become what the tensors are; gives sum128 of that. Not of a snapshot in host memory.
+  // Copies the tensors into the held state and returns the sum128 of what was written. Not for a
+  // snapshot in host memory.
   Result<std::vector<Digest>> replace(std::span<const Comparison> items);
   bool pinned() const noexcept { return pinned_; }
   uint64_t wave_bytes() const noexcept { return wave_bytes_; }  // of weights compared at a time
   Result<std::vector<Digest>> digests(std::span<const PublishTensor* const> tensors);
   Result<std::vector<Digest>> digests(std::span<const Held* const> held);
-  // What the tensors' boxes add to them.
+  // What the tensors' boxes add to the sums of their tensors.
   Result<std::vector<Sums>> sums(std::span<const PublishTensor* const> tensors);
-  // The tensor's bytes as they are published, from `offset` on.
+  // Reads the published bytes from `offset` on.
   Status fetch(const PublishTensor& tensor, uint64_t offset, MutableBytes out);
   FetchedPieces& pieces() noexcept { return pieces_; }
-  // The same as something to put into a store.
+  // The published bytes as a body for a store.
   std::shared_ptr<const Body> body(const PublishTensor& tensor);
-  // Those that can be packed here, and their digests of this moment.
+  // Coders for tensors that can be packed here, and their current digests.
   Result<CodedThere> code_there(std::span<const PublishTensor> tensors);
   Result<std::vector<exponents::BlockPlan>> plan(const PublishTensor& tensor);
   Status code(const PublishTensor& tensor, size_t first,
@@ -116,11 +116,12 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
 
  private:
   PublishDevice(cuda::Context context, const CudaOptions& options, bool pinned);
-  // sum128 of those of FP8 blocks, to their places in `out`, and unless `elements` is empty the
-  // elements, each to its place; `others` gets the numbers of the rest.
-  Status look_at_fp8(std::span<const PublishTensor* const> tensors,
-                     std::span<uint8_t* const> elements, std::vector<Digest>* out,
-                     std::vector<size_t>* others);
+  // sum128 of all tensors: of FP8 blocks by quantising them, of the others by `look`, which gets
+  // their numbers. Unless `elements` is empty, the elements of FP8 blocks go there.
+  using LookAtOthers = std::function<Result<std::vector<Digest>>(
+      std::span<const size_t> numbers, const std::vector<ComputedTensors::There>& there)>;
+  Result<std::vector<Digest>> look_at(std::span<const PublishTensor* const> tensors,
+                                      std::span<uint8_t* const> elements, const LookAtOthers& look);
   Status read(cuda::DeviceSnapshot::Slot slot, MutableBytes out);
   void release(cuda::DeviceSnapshot::Slot slot) noexcept;
 
@@ -136,11 +137,7 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
 
 inline bool on_device(const PublishTensor& tensor) { return tensor.memory == Memory::kCuda; }
 
-// Tensors of a GPU as what stores and packers read from.
-std::shared_ptr<const Body> device_body(std::shared_ptr<PublishDevice> device,
-                                        const PublishTensor& tensor);
-std::shared_ptr<const ArrayCoder> device_coder(std::shared_ptr<PublishDevice> device,
-                                               const PublishTensor& tensor);
+// Io, naming the tensor.
 Status changed_on_device(const PublishTensor& tensor);
 
 }  // namespace deltawire

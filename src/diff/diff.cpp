@@ -5,9 +5,9 @@
 #include "base/thread_pool.h"
 #include "base/waves.h"
 #include "delta/encode_items.h"
+#include "diff/coded_array.h"
 #include "diff/computed_tensors.h"
 #include "diff/hash_state.h"
-#include "diff/packed_body.h"
 #include "store/bodies.h"
 #include "tensor/box.h"
 #include "tensor/form.h"
@@ -17,24 +17,21 @@
 namespace deltawire {
 namespace {
 
-// One item of the encoder: a tensor, a rank's box of one, or a slice of either.
+// The items to encode: tensors, boxes of ranks, or slices of either.
 struct Work {
   std::vector<EncodeItem> items;
-  std::vector<size_t> piece_of;    // item -> piece
-  std::vector<uint64_t> begin;     // item -> its first byte in the piece
-  std::vector<size_t> num_slices;  // piece -> items
-  // Piece -> what it is read from, and hashed by where it did not change and has no known digest;
-  // or null.
-  std::vector<std::shared_ptr<const Body>> new_contents;
+  std::vector<size_t> piece_of;  // item -> piece
+  // Piece -> the body that it is read from, and hashed by if it did not change and its digest is
+  // unknown; may be null.
+  Contents new_contents;
   std::vector<std::shared_ptr<const void>> owners;
-  // Piece -> those of its slices, where a digest comes of them.
+  // Piece -> sums of its slices; none if it is a single item.
   struct SliceSums {
     Sums old_bytes, new_bytes;
   };
   std::vector<std::optional<SliceSums>> sums;
 
-  void begin_piece(size_t slices) {
-    num_slices.push_back(slices);
+  void begin_piece() {
     sums.emplace_back();
     new_contents.emplace_back();
   }
@@ -52,11 +49,11 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     if (taken_as_unchanged(job, tensor)) {
       DW_ASSIGN_OR_RETURN(diff->pieces.back().num_elements,
                           num_elements(box_shape(tensor.box, view.shape)));
-      work->begin_piece(1);
+      work->begin_piece();
       continue;
     }
     if (on_device(tensor)) {
-      work->begin_piece(1);
+      work->begin_piece();
       continue;
     }
     DW_ASSIGN_OR_RETURN(std::optional<OldPiece> old, job.old.find(view, tensor.box));
@@ -66,17 +63,16 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
     item.comparable = old.has_value();
     if (!old) {
       if (!tensor.box.whole()) diff->needs_full = box_of_new_tensor(view.name);
-      work->begin_piece(1);
+      work->begin_piece();
       item.new_contents = steady(view.name, published_body(tensor));
       if (computed) item.computed_bytes = published_bytes(tensor);
       work->items.push_back(std::move(item));
       work->piece_of.push_back(piece);
-      work->begin.push_back(0);
       continue;
     }
     if (old->owner) work->owners.push_back(old->owner);
     const std::vector<Slice> slices = split_rows(tensor.box, view.dtype, view.shape, item_bytes);
-    work->begin_piece(slices.size());
+    work->begin_piece();
     if (slices.size() != 1) {
       item.summed = true;
       work->sums.back().emplace();
@@ -85,7 +81,7 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       item.new_contents = work->new_contents.back() = steady(view.name, published_body(tensor));
     }
     if (slices.size() == 1 && !computed && !is_known(job, tensor)) {
-      // Unchanged, it is what the snapshot has, which nobody writes to meanwhile.
+      // An unchanged piece equals the snapshot, which nobody modifies meanwhile.
       work->new_contents.back() = std::make_shared<MemoryBody>(old->bytes);
     }
     for (const Slice& slice : slices) {
@@ -102,7 +98,6 @@ Status plan_work(const DiffJob& job, uint64_t item_bytes, Work* work, StateDiff*
       own.wants_box_sums = wants_sums(diff->pieces.back());
       work->items.push_back(std::move(own));
       work->piece_of.push_back(piece);
-      work->begin.push_back(slice.begin);
     }
   }
   return {};
@@ -128,17 +123,15 @@ Status check_computed(const PublishTensor& tensor) {
   return {};
 }
 
-// A snapshot on disk must be what the parent says also where no single item could tell.
+// Checks a snapshot on disk against the parent where no single item can.
 Status check_old(const DiffJob& job, const Digest& got, size_t i) {
   const std::optional<Digest> known =
       known_digest(job.parent, job.tensors[i].view, job.tensors[i].box);
-  if (!known || got == *known) return {};
-  return base_mismatch(
-      "tensor " + quote(job.tensors[i].view.name) + ": " + std::string(digest_name(got.kind)) +
-      " of what it is compared with: expected " + known->hex() + ", got " + got.hex());
+  if (!known) return {};
+  return check_old_digest(*known, got).at("tensor " + quote(job.tensors[i].view.name));
 }
 
-// The same of one whose slices were summed.
+// The same for a piece whose slices were summed.
 Status take_sums(const DiffJob& job, const Work::SliceSums& sums, size_t i, PieceRecord* piece) {
   const uint64_t size = published_bytes(job.tensors[i]);
   DW_ASSIGN_OR_RETURN(piece->digest, sums.new_bytes.finish(size));
@@ -147,32 +140,19 @@ Status take_sums(const DiffJob& job, const Work::SliceSums& sums, size_t i, Piec
   return check_old(job, got, i);
 }
 
-// As their slices saw them.
-Status hash_pieces(const DiffJob& job, const Work& work, const std::vector<size_t>& which,
-                   ThreadPool* pool, std::vector<PieceRecord>* pieces) {
-  std::vector<uint64_t> sizes;
-  for (const size_t i : which) sizes.push_back(published_bytes(job.tensors[i]));
-  const auto hash = [&](size_t n, ThreadPool*) -> Status {
-    return hash_piece(*work.new_contents[which[n]], &(*pieces)[which[n]]);
-  };
-  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
-    return Status();
-  });
-}
-
-// Digests and sums of pieces that no single item had: sliced ones that changed, and unchanged boxes
-// that the parent does not know.
+// Completes digests and sums: of sliced pieces that changed, and of unchanged boxes that the parent
+// does not know.
 Status complete_digests(const DiffJob& job, const Work& work, ThreadPool* pool,
                         std::vector<PieceRecord>* pieces) {
   std::vector<size_t> missing;
   for (size_t i = 0; i < pieces->size(); ++i) {
     PieceRecord& piece = (*pieces)[i];
     const bool complete = piece.digest.size != 0 && (piece.sums || !wants_sums(piece));
-    if (complete && work.num_slices[i] == 1) continue;
     if (work.sums[i]) {
       DW_RETURN_IF_ERROR(take_sums(job, *work.sums[i], i, &piece));
       continue;
     }
+    if (complete) continue;
     if (!piece.changed && is_known(job, job.tensors[i])) {
       const TensorSpec& form = job.tensors[i].view;
       piece.digest = *known_digest(job.parent, form, piece.box);
@@ -181,7 +161,7 @@ Status complete_digests(const DiffJob& job, const Work& work, ThreadPool* pool,
     }
     missing.push_back(i);
   }
-  return hash_pieces(job, work, missing, pool, pieces);
+  return hash_pieces(work.new_contents, missing, pool, pieces);
 }
 
 const BoxDigest* find_box(const Manifest& manifest, const std::string& tensor, const Box& box) {
@@ -190,6 +170,15 @@ const BoxDigest* find_box(const Manifest& manifest, const std::string& tensor, c
   const auto found = std::find_if(boxes->second.begin(), boxes->second.end(),
                                   [&](const BoxDigest& known) { return known.box == box; });
   return found == boxes->second.end() ? nullptr : &*found;
+}
+
+// The digest of the whole tensor; none if the version does not have it in this form.
+std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorSpec& form) {
+  if (version.schema == nullptr) return {};
+  const auto& tensors = version.schema->tensors;
+  const TensorSpec* found = find_tensor(tensors, form.name);
+  if (found == nullptr || !same_form(*found, form)) return {};
+  return version.manifest->digests[size_t(found - tensors.data())];
 }
 
 }  // namespace
@@ -208,15 +197,14 @@ std::string box_of_new_tensor(const std::string& name) {
          " is new or has another dtype or shape, but is published in boxes";
 }
 
-// Where everything changes, a codec holds six times the bytes it works on, and copies of what is
-// compared are two more: a wave of items takes up to a quarter of the limit, what is on its way to
-// the store another quarter.
+// If everything changes, a codec needs six times the memory of its input, and copies need twice as
+// much. So a wave takes up to a quarter of the limit, and parts on their way another quarter.
 MemoryShares share_memory(uint64_t limit, uint64_t part_bytes) {
   return {limit / 32, limit / 32, std::min(part_bytes, limit / 16), limit / 8};
 }
 
 unsigned diff_threads(const Limits& limits) {
-  constexpr uint64_t kThreadBytes = uint64_t{24} << 20;  // of a codec where everything changes
+  constexpr uint64_t kThreadBytes = uint64_t{24} << 20;  // of a codec if everything changes
   const uint64_t wanted = limits.threads == 0 ? usable_cores() : limits.threads;
   return unsigned(std::clamp<uint64_t>(limits.memory_bytes / 2 / kThreadBytes, 1, wanted));
 }
@@ -241,18 +229,10 @@ Result<std::vector<PublishTensor>> check_tensors(std::span<const PublishTensor> 
                               std::to_string(given));
     }
     checked.push_back(tensor);
-    if (*size == 0) checked.back().computed = nullptr;  // nothing to ask for
+    if (*size == 0) checked.back().computed = nullptr;  // no bytes to compute
     checked.back().box = normalise_box(tensor.box, view.shape);
   }
   return checked;
-}
-
-std::optional<Digest> tensor_digest_in(const ParentState& version, const TensorSpec& form) {
-  if (version.schema == nullptr) return {};
-  const auto& tensors = version.schema->tensors;
-  const TensorSpec* found = find_tensor(tensors, form.name);
-  if (found == nullptr || !same_form(*found, form)) return {};
-  return version.manifest->digests[size_t(found - tensors.data())];
 }
 
 std::optional<Digest> known_digest(const ParentState& version, const TensorSpec& form,
@@ -282,8 +262,6 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
   const auto take = [&](size_t i, EncodedItem outcome) -> Status {
     const EncodeItem& item = work.items[i];
     PieceRecord& piece = diff.pieces[work.piece_of[i]];
-    const bool sliced = work.num_slices[work.piece_of[i]] != 1;
-    if (!sliced) piece.digest = outcome.entry.new_digest;
     if (outcome.box_sums) {
       if (!piece.sums) piece.sums.emplace();
       piece.sums->add(*outcome.box_sums);
@@ -291,17 +269,19 @@ Result<StateDiff> diff_state(const DiffJob& job, ThreadPool* pool, PartStream* s
     if (auto& sums = work.sums[work.piece_of[i]]) {
       sums->old_bytes.add(outcome.old_sums);
       sums->new_bytes.add(outcome.new_sums);
+    } else {
+      piece.digest = outcome.entry.new_digest;
     }
     if (item.comparable) piece.num_elements += outcome.entry.num_elements();
     if (!outcome.changed) return {};
     Payload payload = Payload::own(std::move(outcome.payload));
-    if (!item.comparable) {  // was hashed as it is; here it gets its payload
+    if (!item.comparable) {  // it was hashed without a payload
       const bool stream =
           !job.keep && item.computed_bytes == 0 && item.size_bytes() > shares.item_bytes;
       DW_ASSIGN_OR_RETURN(payload,
                           new_tensor_payload(item, job.codec, stream, pool, &outcome.entry));
     }
-    return out.add(work.piece_of[i], work.begin[i], item.size_bytes(), std::move(outcome.entry),
+    return out.add(work.piece_of[i], item.begin, item.size_bytes(), std::move(outcome.entry),
                    std::move(payload));
   };
   Status status = diff_on_device(out, pool);
@@ -318,7 +298,8 @@ Status DiffSink::add(size_t piece, uint64_t begin, uint64_t size_bytes, DeltaEnt
   PieceRecord& record = diff->pieces[piece];
   record.changed = true;
   record.num_changed += entry.num_changed;
-  if (!entry.old_digest) record.num_elements += entry.num_changed;  // new: there is no other count
+  // a new tensor has no other count
+  if (!entry.old_digest) record.num_elements += entry.num_changed;
   if (job.keep) job.keep->add({piece, begin, size_bytes, entry.layout(), entry.codec, payload});
   DW_RETURN_IF_ERROR(stream->add(std::move(entry), std::move(payload)));
   diff->payload_bytes = stream->payload_bytes();

@@ -1,4 +1,4 @@
-// The tensors of a publish that are on a GPU: compared and encoded there, many in one go.
+// Compares and encodes the tensors of a publish that are on a GPU.
 #include <functional>
 #include <map>
 
@@ -12,7 +12,7 @@
 namespace deltawire {
 namespace {
 
-// A tensor that the device holds in its committed state too.
+// A tensor whose committed state is on the device, too.
 struct Item {
   size_t piece;
   std::shared_ptr<const PublishDevice::Held> before;
@@ -48,14 +48,13 @@ Status add_whole(const DiffSink& out, size_t piece) {
                  Payload::own(std::move(whole.encoded.payload)));
 }
 
-// What was encoded, and the digests of just that; none of tensors that have not changed.
+// Encoded tensors and their digests; unchanged tensors may have none.
 struct Encodings {
   std::vector<cuda::Coded> coded;
-  std::vector<Digest> digests;
-  std::map<size_t, Sums> sums;  // of those items that want them
+  std::map<size_t, Sums> sums;  // of items that need them
 };
 
-// Codecs that no GPU has: fetched and left to the CPU, one tensor at a time.
+// For codecs without kernels: fetches one tensor at a time and encodes it on the CPU.
 Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> items,
                                  ThreadPool* pool) {
   const Codec& codec = *find_codec(out.job.codec);
@@ -70,18 +69,18 @@ Result<Encodings> encode_on_host(const DiffSink& out, std::span<const Item> item
         codec.encode(layout_of(tensor.view.dtype, box_shape(tensor.box, tensor.view.shape)), before,
                      after, pool));
     const bool changed = encoded.num_changed != 0;
-    all.digests.push_back(changed ? digest_of(DigestKind::kSum128, after) : Digest());
     if (changed && wants_sums(out.diff->pieces[item.piece])) {
       const BoxRows rows(tensor.box, tensor.view.dtype, tensor.view.shape);
       DW_ASSIGN_OR_RETURN(all.sums[all.coded.size()], sums_of_box(rows, after, pool));
     }
     all.coded.push_back(
-        {std::string(codec.name()), std::move(encoded.payload), encoded.num_changed});
+        {std::string(codec.name()), std::move(encoded.payload), encoded.num_changed, {}});
+    if (changed) all.coded.back().new_digest = digest_of(DigestKind::kSum128, after);
   }
   return all;
 }
 
-// Digests come with the payloads, of what they were made from.
+// The digests are of what was encoded.
 Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
                                const std::function<Status()>& half_done) {
   std::vector<PublishDevice::Comparison> comparisons;
@@ -92,7 +91,6 @@ Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
   }
   Encodings all;
   DW_ASSIGN_OR_RETURN(all.coded, out.job.device->encode(out.job.codec, comparisons));
-  for (const cuda::Coded& coded : all.coded) all.digests.push_back(coded.new_digest.value());
   DW_RETURN_IF_ERROR(half_done());
   std::vector<const PublishTensor*> boxes;
   std::vector<size_t> boxes_at;
@@ -107,9 +105,8 @@ Result<Encodings> encode_there(const DiffSink& out, std::span<const Item> items,
   return all;
 }
 
-// A trainer may go on too early: then payloads are of tensors that were half written, and those of
-// one wave of another step than those of the next. They are of a state that was if all tensors are
-// the same at the last look.
+// If the trainer continued too early, payloads contain half-written tensors or a mixture of steps.
+// They are one state if all digests are still the same now.
 Status look_again(const DiffSink& out, std::span<const size_t> pieces) {
   if (pieces.empty()) return {};  // there may be no device
   std::vector<const PublishTensor*> tensors;
@@ -136,7 +133,7 @@ Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* p
     DeltaEntry entry = entry_of(out, piece);
     record.num_elements = entry.num_elements();
     entry.old_digest = known_digest(out.job.parent, out.job.tensors[piece].view, record.box);
-    if (!entry.old_digest) {  // boxes that were cut otherwise before
+    if (!entry.old_digest) {  // the boxes were different before
       const PublishDevice::Held* const held = items[i].before.get();
       DW_ASSIGN_OR_RETURN(const std::vector<Digest> old, out.job.device->digests({&held, 1}));
       entry.old_digest = old[0];
@@ -152,7 +149,7 @@ Status diff_wave(const DiffSink& out, std::span<const Item> items, ThreadPool* p
       }
       continue;
     }
-    record.digest = entry.new_digest = all.digests[i];
+    record.digest = entry.new_digest = coded.new_digest.value();
     if (const auto sums = all.sums.find(i); sums != all.sums.end()) record.sums = sums->second;
     entry.codec = find_codec(coded.codec)->id();
     entry.num_changed = coded.num_changed;

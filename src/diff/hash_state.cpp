@@ -1,7 +1,5 @@
 #include "diff/hash_state.h"
 
-#include <numeric>
-
 #include "base/waves.h"
 #include "diff/computed_tensors.h"
 #include "diff/diff.h"
@@ -27,6 +25,24 @@ bool wants_sums(const PieceRecord& piece) {
   return !piece.box.whole() && !BoxRows(piece.box, piece.dtype, piece.shape).cuts_many_words();
 }
 
+Contents contents_of(std::span<const PublishTensor> tensors, PublishDevice* device) {
+  Contents contents;
+  for (const PublishTensor& tensor : tensors) {
+    contents.push_back(std::make_shared<StableBody>(
+        on_device(tensor) ? device->body(tensor) : published_body(tensor),
+        "tensor " + quote(tensor.view.name)));
+  }
+  return contents;
+}
+
+std::vector<PublishTensor> tensors_of(const Checkpoint& checkpoint) {
+  std::vector<PublishTensor> tensors;
+  for (const CheckpointTensor& tensor : checkpoint.tensors()) tensors.push_back({tensor.view, {}});
+  return tensors;
+}
+
+namespace {
+
 Status hash_piece(const Body& contents, PieceRecord* piece) {
   if (!wants_sums(*piece)) {
     DW_ASSIGN_OR_RETURN(piece->digest, digest_of_body(DigestKind::kSum128, contents));
@@ -47,75 +63,33 @@ Status hash_piece(const Body& contents, PieceRecord* piece) {
   return {};
 }
 
-Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
-                                         const std::vector<size_t>& which, PublishDevice* device,
-                                         ThreadPool* pool) {
-  std::vector<Digest> digests(which.size());
-  std::vector<const PublishTensor*> there;
+}  // namespace
+
+Status hash_pieces(const Contents& contents, const std::vector<size_t>& which, ThreadPool* pool,
+                   std::vector<PieceRecord>* pieces) {
   std::vector<uint64_t> sizes;
-  std::vector<size_t> here_at, there_at;
-  for (size_t i = 0; i < which.size(); ++i) {
-    const PublishTensor& tensor = tensors[which[i]];
-    if (on_device(tensor)) {
-      there.push_back(&tensor);
-      there_at.push_back(i);
-    } else {
-      sizes.push_back(published_bytes(tensor));
-      here_at.push_back(i);
-    }
-  }
-  if (!there.empty()) {
-    DW_ASSIGN_OR_RETURN(const std::vector<Digest> found, device->digests(there));
-    for (size_t i = 0; i < found.size(); ++i) digests[there_at[i]] = found[i];
-  }
-  const auto hash = [&](size_t i, ThreadPool*) -> Status {
-    DW_ASSIGN_OR_RETURN(digests[here_at[i]], published_digest(tensors[which[here_at[i]]]));
-    return {};
-  };
-  DW_RETURN_IF_ERROR(
-      Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
-        return Status();
-      }));
-  return digests;
-}
-
-Contents contents_of(std::span<const PublishTensor> tensors, PublishDevice* device) {
-  Contents contents;
-  for (const PublishTensor& tensor : tensors) {
-    contents.push_back(std::make_shared<StableBody>(
-        on_device(tensor) ? device->body(tensor) : published_body(tensor),
-        "tensor " + quote(tensor.view.name)));
-  }
-  return contents;
-}
-
-std::vector<PublishTensor> tensors_of(const Checkpoint& checkpoint) {
-  std::vector<PublishTensor> tensors;
-  for (const CheckpointTensor& tensor : checkpoint.tensors()) tensors.push_back({tensor.view, {}});
-  return tensors;
+  for (const size_t i : which) sizes.push_back(contents[i]->size());
+  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {})
+      .run([&](size_t n, ThreadPool*) {
+        return hash_piece(*contents[which[n]], &(*pieces)[which[n]]);
+      });
 }
 
 namespace {
 
-Status hash_pieces(const Contents& contents, ThreadPool* pool, const KnownDigests* known,
-                   std::vector<PieceRecord>* pieces) {
+// Hashes all pieces whose digests are not known.
+Status hash_unknown(const Contents& contents, ThreadPool* pool, const KnownDigests* known,
+                    std::vector<PieceRecord>* pieces) {
   std::vector<size_t> which;
-  std::vector<uint64_t> sizes;
   for (size_t i = 0; i < contents.size(); ++i) {
     PieceRecord& piece = (*pieces)[i];
     if (known != nullptr && piece.box.whole() && known->contains(piece.name)) {
       piece.digest = known->at(piece.name);
-      continue;
+    } else {
+      which.push_back(i);
     }
-    which.push_back(i);
-    sizes.push_back(contents[i]->size());
   }
-  const auto hash = [&](size_t i, ThreadPool*) {
-    return hash_piece(*contents[which[i]], &(*pieces)[which[i]]);
-  };
-  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash, [](size_t) {
-    return Status();
-  });
+  return hash_pieces(contents, which, pool, pieces);
 }
 
 std::vector<PieceRecord> pieces_of(std::span<const PublishTensor> tensors) {
@@ -138,11 +112,28 @@ void compare(std::span<const PublishTensor> tensors, const ParentState& parent,
 Result<std::vector<PieceRecord>> hash_state(std::span<const PublishTensor> tensors,
                                             const ParentState& parent, PublishDevice* device,
                                             ThreadPool* pool) {
-  std::vector<size_t> all(tensors.size());
-  std::iota(all.begin(), all.end(), 0);
-  DW_ASSIGN_OR_RETURN(const std::vector<Digest> digests, hash_tensors(tensors, all, device, pool));
   std::vector<PieceRecord> pieces = pieces_of(tensors);
-  for (size_t i = 0; i < digests.size(); ++i) pieces[i].digest = digests[i];
+  std::vector<const PublishTensor*> there;
+  std::vector<uint64_t> sizes;
+  std::vector<size_t> here_at, there_at;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (on_device(tensors[i])) {
+      there.push_back(&tensors[i]);
+      there_at.push_back(i);
+    } else {
+      sizes.push_back(published_bytes(tensors[i]));
+      here_at.push_back(i);
+    }
+  }
+  if (!there.empty()) {
+    DW_ASSIGN_OR_RETURN(const std::vector<Digest> found, device->digests(there));
+    for (size_t i = 0; i < found.size(); ++i) pieces[there_at[i]].digest = found[i];
+  }
+  const auto hash = [&](size_t i, ThreadPool*) -> Status {
+    DW_ASSIGN_OR_RETURN(pieces[here_at[i]].digest, published_digest(tensors[here_at[i]]));
+    return {};
+  };
+  DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(hash));
   compare(tensors, parent, &pieces);
   return pieces;
 }
@@ -151,7 +142,7 @@ Result<std::vector<PieceRecord>> hash_contents(std::span<const PublishTensor> te
                                                const Contents& contents, const ParentState& parent,
                                                ThreadPool* pool, const KnownDigests* known) {
   std::vector<PieceRecord> pieces = pieces_of(tensors);
-  DW_RETURN_IF_ERROR(hash_pieces(contents, pool, known, &pieces));
+  DW_RETURN_IF_ERROR(hash_unknown(contents, pool, known, &pieces));
   compare(tensors, parent, &pieces);
   return pieces;
 }
@@ -160,7 +151,7 @@ Status check_contents(const Contents& contents, const std::vector<PieceRecord>& 
                       ThreadPool* pool, const KnownDigests* known) {
   if (pieces.empty()) return {};
   std::vector<PieceRecord> got = pieces;
-  DW_RETURN_IF_ERROR(hash_pieces(contents, pool, known, &got));
+  DW_RETURN_IF_ERROR(hash_unknown(contents, pool, known, &got));
   for (size_t i = 0; i < pieces.size(); ++i) {
     if (got[i].digest == pieces[i].digest) continue;
     return corruption("tensor " + quote(pieces[i].name) +

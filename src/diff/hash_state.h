@@ -1,4 +1,4 @@
-// The digests of a state, and what a version that is stored whole is made of.
+// The digests of a state, and the contents of a version stored whole.
 #pragma once
 
 #include <map>
@@ -21,11 +21,11 @@ struct PieceRecord : TensorSpec {  // of the tensor
   bool changed = false;
   uint64_t num_elements = 0;  // compared, or new
   uint64_t num_changed = 0;
-  // What a box adds to its tensor. None: its rows cut many words.
+  // What a box adds to its tensor's sums. None if its rows cut many words.
   std::optional<Sums> sums = {};
 };
 
-// The version before, if there is one.
+// The previous version, if any.
 struct ParentState {
   const Manifest* manifest = nullptr;
   const Schema* schema = nullptr;
@@ -34,37 +34,32 @@ struct ParentState {
 // A tensor's record without its digest.
 PieceRecord piece_of(const PublishTensor& tensor);
 
-// Whether it must say what it adds to its tensor. Words that are cut take space in every manifest:
-// where there are many, the tensor has the digests of its boxes alone.
+// Whether the piece needs sums. Words that are cut take space in every manifest; if there are many,
+// the tensor's digest covers digests of boxes instead.
 bool wants_sums(const PieceRecord& piece);
-// Sets digest and sums by the contents, which are read once.
-Status hash_piece(const Body& contents, PieceRecord* piece);
-
-// Of the tensors with these numbers.
-Result<std::vector<Digest>> hash_tensors(std::span<const PublishTensor> tensors,
-                                         const std::vector<size_t>& which, PublishDevice* device,
-                                         ThreadPool* pool);
-
 // The tensors, each in a StableBody.
 using Contents = std::vector<std::shared_ptr<const Body>>;
 Contents contents_of(std::span<const PublishTensor> tensors, PublishDevice* device);
+// Computes digests and sums of these pieces, reading their contents once.
+Status hash_pieces(const Contents& contents, const std::vector<size_t>& which, ThreadPool* pool,
+                   std::vector<PieceRecord>* pieces);
 
-// All of a checkpoint, in its order.
+// All tensors of a checkpoint, in order.
 std::vector<PublishTensor> tensors_of(const Checkpoint& checkpoint);
 
-// All pieces by their digests alone. `changed` is set where the parent's digest is another. Quick:
-// for those who only want to know whether anything changed.
+// Computes only digests, and sets `changed` where the parent's digest differs. Fast; for callers
+// that only need to know what changed.
 Result<std::vector<PieceRecord>> hash_state(std::span<const PublishTensor> tensors,
                                             const ParentState& parent, PublishDevice* device,
                                             ThreadPool* pool);
-// Digests that are known of whole tensors, by name: those are not read again.
+// Known digests of whole tensors, by name, which are not computed again.
 using KnownDigests = std::map<std::string, Digest>;
-// The same through `contents`: what others read from those has these digests.
+// The same through `contents`: other readers of `contents` see bytes with these digests.
 Result<std::vector<PieceRecord>> hash_contents(std::span<const PublishTensor> tensors,
                                                const Contents& contents, const ParentState& parent,
                                                ThreadPool* pool,
                                                const KnownDigests* known = nullptr);
-// Corruption, naming the tensor, when contents do not have the digests of `pieces`.
+// Corruption, naming the tensor, if `contents` do not match the digests of `pieces`.
 Status check_contents(const Contents& contents, const std::vector<PieceRecord>& pieces,
                       ThreadPool* pool, const KnownDigests* known = nullptr);
 

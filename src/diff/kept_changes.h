@@ -1,5 +1,5 @@
-// What a publish changed, kept until it is committed: with it a snapshot can be advanced without
-// the tensors, which may have gone on by then.
+// The changes of a publish, kept until the commit. They advance a snapshot when the tensors may
+// have changed already.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace deltawire {
 
 struct KeptChange {
   size_t tensor = 0;  // as published
-  // What it patches of the tensor's (or its box's) bytes. All of a tensor that is new.
+  // The patched bytes of the tensor or its box; all of a new tensor.
   uint64_t begin = 0, size_bytes = 0;
   Layout layout = {};  // of those bytes
   CodecId codec = CodecId::kRaw;
   Payload payload;
 };
 
-// Bounded: a change too many, and none is kept.
+// Bounded: if the changes exceed the limit, none are kept.
 class KeptChanges {
  public:
   explicit KeptChanges(uint64_t limit_bytes) : left_bytes_(limit_bytes) {}
@@ -36,7 +36,7 @@ class KeptChanges {
       changes_.clear();
     }
   }
-  // False: the tensors themselves are needed.
+  // False: the limit was exceeded, so the tensors are needed.
   bool complete() const noexcept { return complete_; }
   std::span<const KeptChange> of(size_t tensor) const {
     const auto found = changes_.find(tensor);

@@ -1,4 +1,3 @@
-#include "diff/packed_body.h"
 
 #include <algorithm>
 
@@ -13,12 +12,12 @@
 namespace deltawire {
 namespace {
 
-// Less than this is not worth that nobody can read the file directly.
+// Packing must save at least this share, because other tools cannot read packed files.
 constexpr uint64_t kLeastPackedGain = 50;  // a fiftieth
 
 struct CodedTensor {
   PackedTensor place;
-  CodedArray array;  // of no use for a raw one
+  CodedArray array;  // not used for a raw tensor
 };
 
 class PackedBody final : public Body {
@@ -74,7 +73,7 @@ class PackedBody final : public Body {
   }
 
   Status plan(const SafetensorsHeader& header, ThreadPool* pool, const CodedThere& there) {
-    std::vector<std::pair<size_t, size_t>> blocks;  // of which tensor
+    std::vector<std::pair<size_t, size_t>> blocks;  // tensor and block
     std::vector<std::string> names;
     for (const TensorEntry& entry : header.entries) {
       PackedTensor place;

@@ -1,9 +1,9 @@
-#include "live/device_slices.h"
 
 #include <algorithm>
 
 #include "codec/tight_payload.h"
 #include "format/layout.h"
+#include "live/slices.h"
 
 namespace deltawire {
 namespace {
@@ -14,7 +14,7 @@ uint64_t copy_room(const StageSlice& slice) {
   return (slice.size_bytes + kCopyAlign - 1) / kCopyAlign * kCopyAlign;
 }
 
-// All of the entry's array, its rows one after the other.
+// Whether the region is the entry's whole array, with contiguous rows.
 bool is_whole(const DeltaEntry& entry, std::span<const Region> regions) {
   if (regions.size() != 1) return false;
   const Region& region = regions[0];
@@ -55,7 +55,7 @@ bool device_applies(const Delta::Entry& item, std::span<const LocalBox> boxes) {
   }
 }
 
-// None: nothing of the slice changes.
+// None: the slice does not change.
 Result<std::optional<cuda::Patch>> patch_of(const Delta::Entry& item,
                                             std::span<const LocalBox> copies) {
   const DeltaEntry& entry = item.entry;
@@ -81,7 +81,7 @@ struct CopiedSlice {
   std::vector<CopiedRows> rows;
 };
 
-// One payload after the other, to learn which is bad.
+// Applies the payloads one by one, to find the bad one.
 Status apply_singly(std::span<const CopiedSlice> slices, DeviceStage* stage) {
   for (const CopiedSlice& own : slices) {
     DW_RETURN_IF_ERROR(stage->copy(own.rows));
@@ -113,14 +113,10 @@ Status apply_together(std::span<const CopiedSlice> slices, DeviceStage* stage) {
   return {};
 }
 
-void append(std::vector<StageSlice> slices, std::vector<StageSlice>* to) {
-  std::move(slices.begin(), slices.end(), std::back_inserter(*to));
-}
-
-// Whether a GPU can apply all steps: tiles lie in one box each, other payloads are of arrays that
-// are held whole. False for bad payloads too: the host says what is wrong.
+// Whether a GPU can apply all steps: each tile lies in a single box, and other payloads are for
+// arrays that are held whole. False for bad payloads too: the host reports what is wrong.
 bool device_decodes(const StageSlice& slice) {
-  const std::vector<LocalBox> boxes = slice.packed(slice.boxes[0].data);  // regions are all we want
+  const std::vector<LocalBox> boxes = slice.packed(slice.boxes[0].data);  // only the regions matter
   return std::all_of(slice.steps.begin(), slice.steps.end(),
                      [&](const StageStep& step) { return device_applies(*step.item, boxes); });
 }
@@ -130,16 +126,17 @@ bool device_decodes(const StageSlice& slice) {
 void SlicePlan::add(const HeldBoxes& held, std::span<const StageStep> steps,
                     uint64_t device_slice_bytes) {
   constexpr uint64_t kHostSliceBytes = uint64_t{4} << 20;
-  if (held.memory == Memory::kCuda) {
-    std::vector<StageSlice> slices = cut_slices(held, steps, device_slice_bytes);
-    for (const StageSlice& slice : slices) {
-      for (const LocalBox& box : slice.boxes) device_arrays.push_back(box.data);
-    }
-    if (std::all_of(slices.begin(), slices.end(), device_decodes)) {
-      return append(std::move(slices), &device);
+  const bool on_gpu = held.memory == Memory::kCuda;
+  std::vector<StageSlice> slices =
+      cut_slices(held, steps, on_gpu ? device_slice_bytes : kHostSliceBytes);
+  for (const StageSlice& slice : slices) {
+    for (const LocalBox& box : slice.boxes) {
+      if (on_gpu) device_arrays.push_back(box.data);
     }
   }
-  append(cut_slices(held, steps, kHostSliceBytes), &host);
+  const bool decoded_there = on_gpu && std::all_of(slices.begin(), slices.end(), device_decodes);
+  if (on_gpu && !decoded_there) slices = cut_slices(held, steps, kHostSliceBytes);
+  std::move(slices.begin(), slices.end(), std::back_inserter(decoded_there ? device : host));
 }
 
 std::vector<CopiedRows> copied_rows(const StageSlice& slice, uint8_t* copy) {

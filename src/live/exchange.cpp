@@ -1,4 +1,4 @@
-// Lists of host arrays are worked on by a pool of threads, those of a GPU's by the GPU meanwhile.
+// A pool of threads processes the lists of host arrays while the GPU processes its own.
 #include "live/exchange.h"
 
 #include <algorithm>
@@ -23,7 +23,8 @@ Status check_form(const ExchangeList& list) {
   }
   if (list.bytes.size() % list.width != 0) {
     return invalid_argument("an array of " + std::to_string(list.bytes.size()) +
-                            " bytes has no whole elements of " + std::to_string(list.width));
+                            " bytes is not a whole number of elements of " +
+                            std::to_string(list.width) + " bytes");
   }
   if (list.values.size() != list.offsets.size() * list.width) {
     return invalid_argument(std::to_string(list.offsets.size()) + " offsets of elements of " +
@@ -35,7 +36,7 @@ Status check_form(const ExchangeList& list) {
 
 constexpr size_t kCheckedAtOnce = size_t{1} << 18;
 
-// Offsets [begin, end) of a list, and that they come after the one before.
+// Checks offsets [begin, end) of a list, also against the offset before them.
 Status check_offsets(const ExchangeList& list, size_t begin, size_t end) {
   const std::span<const uint32_t> offsets = list.offsets;
   bool ascend = true;
@@ -57,7 +58,7 @@ Status check_offsets(const ExchangeList& list, size_t begin, size_t end) {
   return internal_error("offsets were refused by one check and accepted by another");
 }
 
-// A list on its way through memory.
+// The current position in a list.
 struct Cursor {
   const ExchangeList* list;
   size_t number;  // of the list
@@ -74,7 +75,7 @@ struct IsLater {
   bool operator()(const Cursor& a, const Cursor& b) const { return a.begin() > b.begin(); }
 };
 
-// Lists whose elements lie among each other: gone through together, in the order of memory.
+// Checks interleaved lists by merging them in the order of memory.
 Status check_together(std::vector<Cursor> cursors) {
   std::priority_queue<Cursor, std::vector<Cursor>, IsLater> next(IsLater(), std::move(cursors));
   uintptr_t end = 0;
@@ -129,15 +130,7 @@ Status check_exchange(std::span<const ExchangeList> lists, ThreadPool* pool) {
   return {};
 }
 
-constexpr size_t kExchangedAtOnce = size_t{1} << 15;  // changes that a thread takes
-
-// A list of an array in host memory, our copy.
-struct HostList {
-  uint8_t* data;
-  unsigned width;
-  std::vector<uint32_t> offsets;
-  std::vector<uint8_t> values;
-};
+constexpr size_t kExchangedAtOnce = size_t{1} << 15;  // changes per task
 
 struct ListSlice {
   size_t list, begin, end;
@@ -149,31 +142,16 @@ struct Exchange::Impl {
   explicit Impl(unsigned threads) : pool(threads) {}
 
   ThreadPool pool;
-  std::vector<HostList> host;
+  std::vector<OwnedList> host;
   std::vector<ListSlice> slices;
   std::optional<DeviceExchange> device;
   uint64_t num_changed = 0, host_bytes = 0;
 
-  Status stage_host(std::span<const ExchangeList* const> lists);
   void share_out();
   void swap_host();
 };
 
-Status Exchange::Impl::stage_host(std::span<const ExchangeList* const> lists) {
-  host.resize(lists.size());
-  DW_RETURN_IF_ERROR(parallel_try("staging", &pool, lists.size(), [&](size_t i, unsigned) {
-    const ExchangeList& from = *lists[i];
-    host[i] = {from.bytes.data(),
-               from.width,
-               {from.offsets.begin(), from.offsets.end()},
-               {from.values.begin(), from.values.end()}};
-    return Status();
-  }));
-  share_out();
-  return {};
-}
-
-// Of all host lists, to the threads that swap them.
+// Divides all host lists into tasks for the threads.
 void Exchange::Impl::share_out() {
   for (size_t i = 0; i < host.size(); ++i) {
     const size_t count = host[i].offsets.size();
@@ -187,8 +165,8 @@ void Exchange::Impl::share_out() {
 void Exchange::Impl::swap_host() {
   parallel_for(&pool, slices.size(), [&](size_t i, unsigned) {
     const auto& [number, begin, end] = slices[i];
-    HostList& list = host[number];
-    kernels().exchange[width_index(list.width)](list.data, list.offsets.data() + begin,
+    OwnedList& list = host[number];
+    kernels().exchange[width_index(list.width)](list.bytes.data(), list.offsets.data() + begin,
                                                 list.values.data() + begin * list.width,
                                                 end - begin);
   });
@@ -196,19 +174,16 @@ void Exchange::Impl::swap_host() {
 
 Result<Exchange> Exchange::stage(std::span<const ExchangeList> lists,
                                  const ExchangeOptions& options) {
-  return guard_memory("staging", [&]() -> Result<Exchange> {
-    auto impl = std::make_unique<Impl>(options.threads);
-    DW_RETURN_IF_ERROR(check_exchange(lists, &impl->pool));
-    std::vector<const ExchangeList*> host, device;
+  return guard_memory("staging", [&] {
+    std::vector<OwnedList> own;
     for (const ExchangeList& list : lists) {
-      impl->num_changed += list.offsets.size();
-      if (!list.offsets.empty()) (list.memory == Memory::kHost ? host : device).push_back(&list);
+      own.push_back({list.bytes,
+                     list.width,
+                     list.memory,
+                     {list.offsets.begin(), list.offsets.end()},
+                     {list.values.begin(), list.values.end()}});
     }
-    DW_RETURN_IF_ERROR(impl->stage_host(host));
-    if (!device.empty()) {
-      DW_ASSIGN_OR_RETURN(impl->device, DeviceExchange::stage(device, options.device_bytes));
-    }
-    return Exchange(std::move(impl));
+    return take(std::move(own), options);
   });
 }
 
@@ -216,7 +191,6 @@ Result<Exchange> Exchange::take(std::vector<OwnedList> lists, const ExchangeOpti
                                 DeviceStage* on_device) {
   return guard_memory("staging", [&]() -> Result<Exchange> {
     auto impl = std::make_unique<Impl>(lists.empty() ? 1 : options.threads);
-    std::erase_if(lists, [](const OwnedList& list) { return list.offsets.empty(); });
     std::vector<ExchangeList> views;
     for (const OwnedList& own : lists) {
       views.push_back({own.bytes, own.width, own.memory, own.offsets, own.values});
@@ -226,9 +200,9 @@ Result<Exchange> Exchange::take(std::vector<OwnedList> lists, const ExchangeOpti
     std::vector<const ExchangeList*> device;
     for (size_t i = 0; i < lists.size(); ++i) {
       OwnedList& own = lists[i];
+      if (own.offsets.empty()) continue;
       if (own.memory == Memory::kHost) {
-        impl->host.push_back(
-            {own.bytes.data(), own.width, std::move(own.offsets), std::move(own.values)});
+        impl->host.push_back(std::move(own));
       } else {
         device.push_back(&views[i]);
       }

@@ -1,5 +1,5 @@
-// Listed elements of live arrays, exchanged with values that were staged before: what an engine
-// does in its pause. The second time it undoes the first, bit for bit.
+// Exchanges listed elements of live arrays with values that were staged before. An engine does this
+// during its pause. A second exchange restores the old values bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ struct CUstream_st;
 namespace deltawire {
 
 struct ExchangeOptions {
-  // Lists of arrays on a GPU take so much of its memory at most. Those that do not fit lie
-  // in pinned host memory, and cross the bus in swap(). None: half of what is free.
+  // Lists of GPU arrays take at most this much GPU memory. The others are kept in pinned host
+  // memory and cross the bus in swap(). None: half of the free memory.
   std::optional<uint64_t> device_bytes;
   unsigned threads = 0;  // for arrays in host memory; 0: one per core
 };
 
-// As ExchangeList, with memory of its own.
+// Like ExchangeList, but owns its lists.
 struct OwnedList {
   std::span<uint8_t> bytes;
   unsigned width = 2;
@@ -32,30 +32,30 @@ struct OwnedList {
   std::vector<uint8_t> values;
 };
 
-// Lists for any number of arrays, in host memory and on one GPU. One call at a time.
+// Lists for any number of arrays in host memory and on one GPU. One call at a time.
 class Exchange {
  public:
-  // Copies the lists; arrays are not looked at. InvalidArgument, naming the list and the offset:
-  // one that is outside its array, does not ascend, or is an element of another list too. Waits.
+  // Copies the lists without reading the arrays. InvalidArgument, naming list and offset, if an
+  // offset is outside the array, is not ascending, or is in another list too. Waits.
   static Result<Exchange> stage(std::span<const ExchangeList> lists,
                                 const ExchangeOptions& options = {});
-  // The same of lists that it takes over: those of host arrays are not copied. With `on_device`,
-  // which is finished: those that a GPU has made, too.
+  // The same, but takes ownership: lists of host arrays are not copied. `on_device`: also includes
+  // the lists that a GPU has made, and finishes that stage.
   static Result<Exchange> take(std::vector<OwnedList> lists, const ExchangeOptions& options = {},
                                DeviceStage* on_device = nullptr);
   ~Exchange();
   Exchange(Exchange&&) noexcept;
   Exchange& operator=(Exchange&&) noexcept;
 
-  // Writes the staged values and keeps what they replace; the next call puts that back. On a GPU in
-  // few launches, after what `stream` has been given. Nobody else may write to the listed elements
-  // between two calls that are to cancel out. Fails with Device alone, and then arrays on the GPU
-  // hold anything. Waits.
+  // Writes the staged values and keeps the replaced ones; the next call swaps them back. On a GPU
+  // this takes few launches, after earlier work on `stream`. Nobody else may write to the listed
+  // elements between a call and its undo. Can only fail with Device; the arrays on the GPU are then
+  // undefined. Waits.
   Status swap(CUstream_st* stream = nullptr);
 
   uint64_t num_changed() const noexcept;   // elements in all lists
-  uint64_t device_bytes() const noexcept;  // that the lists take: of the GPU's memory,
-  uint64_t host_bytes() const noexcept;    // of the host's
+  uint64_t device_bytes() const noexcept;  // GPU memory of the lists
+  uint64_t host_bytes() const noexcept;    // host memory of the lists
 
  private:
   struct Impl;

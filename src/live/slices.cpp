@@ -4,6 +4,7 @@
 
 #include "codec/tight_model.h"
 #include "format/layout.h"
+#include "tensor/box.h"
 #include "tensor/box_math.h"
 #include "tensor/text.h"
 
@@ -18,7 +19,7 @@ struct Dim {
   uint64_t extent, stride;  // bytes
 };
 
-// The box as rows of `columns` bytes and the dimensions that lead to them, as few as it allows.
+// The box as rows of `columns` bytes, and the fewest dimensions that enumerate them.
 std::vector<Dim> outer_dims(const HeldBoxes& held, const LocalBox& box, uint64_t* columns) {
   const Shape extent = box_shape(box.box, held.shape);
   if (box.strides.empty()) {
@@ -26,7 +27,7 @@ std::vector<Dim> outer_dims(const HeldBoxes& held, const LocalBox& box, uint64_t
     return {};
   }
   *columns = extent.back() * dtype_bits(held.dtype) / 8;
-  std::vector<Dim> dims;  // the innermost first
+  std::vector<Dim> dims;  // innermost first
   for (size_t d = extent.size() - 1; d-- > 0;) {
     const Dim dim{extent[d], uint64_t(box.strides[d])};
     if (dim.extent == 1) continue;
@@ -69,7 +70,7 @@ std::optional<TileExtent> tile_of(const Delta::Entry& item) {
   size_t consumed = 0;
   const Result<tight::Model> model =
       tight::read_model(item.entry.layout(), item.payload, &consumed);
-  if (!model.ok() || !model->tiles.tiled()) return {};  // bad payloads are found when applied
+  if (!model.ok() || !model->tiles.tiled()) return {};  // apply() reports bad payloads
   const TileShape shape = model->tiles;
   return TileExtent{uint64_t{1} << (shape.block_log2 - shape.columns_log2),
                     uint64_t{1} << shape.columns_log2};
@@ -77,8 +78,17 @@ std::optional<TileExtent> tile_of(const Delta::Entry& item) {
 
 namespace {
 
-// Indices of the first dimension that an entry covers. It may be cut at multiples of `unit` from
-// its begin; 0: nowhere.
+// Rounds a range to blocks of `unit`, counted from the beginning of the entry's box.
+void widen(const Box& entry, size_t d, uint64_t unit, Box* box) {
+  const uint64_t first = box->offset[d] - entry.offset[d], last = first + box->extent[d];
+  const uint64_t begin = first / unit * unit,
+                 end = std::min((last + unit - 1) / unit * unit, entry.extent[d]);
+  box->offset[d] = entry.offset[d] + begin;
+  box->extent[d] = end - begin;
+}
+
+// The indices of the first dimension that an entry covers. The entry may be cut at multiples of
+// `unit` from its beginning; 0: not at all.
 struct Cover {
   uint64_t begin, end, unit;
 
@@ -94,15 +104,15 @@ Cover cover_of(const Delta::Entry& item) {
     cover.begin = entry.box.offset[0];
     cover.end = cover.begin + entry.box.extent[0];
   }
-  // Tiles end with their matrix; of several matrices the first dimension counts whole ones.
+  // Tiles end with their matrix, so several matrices are cut between whole matrices.
   if (const auto tile = tile_of(item)) cover.unit = entry.shape.size() > 2 ? 1 : tile->rows;
   return cover;
 }
 
-// Indices of the first dimension where slices begin and end: one slice has all, whatever there is.
+// The indices of the first dimension between slices. A single slice covers everything.
 std::vector<uint64_t> cuts_of(const HeldBoxes& held, std::span<const StageStep> steps,
                               uint64_t slice_bytes) {
-  constexpr size_t kMostSteps = 256;  // every cut is compared with all of them
+  constexpr size_t kMostSteps = 256;  // each cut is compared with all steps
   if (held.shape.size() < 2 || steps.size() > kMostSteps) return {0, UINT64_MAX};
   uint64_t total = 0, row_bytes = 0;
   for (const LocalBox& box : held.boxes) {
@@ -137,7 +147,7 @@ std::vector<uint64_t> cuts_of(const HeldBoxes& held, std::span<const StageStep> 
   return cuts;
 }
 
-// What of the box has a first index in [begin, end); no extent: nothing.
+// The part of the box with first indices in [begin, end). An extent of 0 means none.
 LocalBox cut_box(const HeldBoxes& held, LocalBox box, uint64_t begin, uint64_t end) {
   box.box = spelled_out(box.box, held.shape);
   uint64_t& offset = box.box.offset[0];
@@ -178,7 +188,7 @@ Status check_held(const HeldBoxes& held) {
     DW_RETURN_IF_ERROR(check_box(box.box, held.dtype, held.shape));
     const Shape extent = box_shape(box.box, held.shape);
     DW_ASSIGN_OR_RETURN(const uint64_t size_bytes, tensor_size_bytes(held.dtype, extent));
-    if (size_bytes != 0 && box.data == nullptr) return invalid_argument("a box without memory");
+    if (size_bytes != 0 && box.data == nullptr) return invalid_argument("a box has no memory");
     if (box.strides.empty() || size_bytes == 0) return {};
     if (box.strides.size() + 1 != extent.size()) {
       return invalid_argument("strides of a box: expected " + std::to_string(extent.size() - 1) +
@@ -186,7 +196,7 @@ Status check_held(const HeldBoxes& held) {
     }
     const uint64_t width = layout_of(held.dtype).width;
     uint64_t span = extent.back() * dtype_bits(held.dtype) / 8;
-    // Dimensions may lie in memory in any order, but not in each other.
+    // Dimensions may be in any order in memory, but must not overlap.
     std::vector<std::pair<int64_t, uint64_t>> dims;
     for (size_t d = 0; d + 1 < extent.size(); ++d) {
       if (extent[d] > 1) dims.emplace_back(box.strides[d], extent[d]);
@@ -226,6 +236,48 @@ std::vector<StageSlice> cut_slices(const HeldBoxes& held, std::span<const StageS
     if (!slice.boxes.empty()) slices.push_back(std::move(slice));
   }
   return slices;
+}
+
+std::vector<Box> missing_boxes(std::span<const Delta> deltas, const HeldBoxes& held) {
+  std::vector<Box> here, missing;
+  for (const LocalBox& box : held.boxes) here.push_back(spelled_out(box.box, held.shape));
+  const size_t own = here.size(), dims = held.shape.size();
+  for (size_t i = deltas.size(); i-- > 0;) {
+    bool changed = false;
+    for (const Delta::Entry& item : deltas[i].entries) {
+      if (item.entry.tensor != held.name || item.entry.shape != held.shape) continue;
+      const CodecId codec = item.entry.codec;
+      if (codec != CodecId::kTight && codec != CodecId::kAdaptive) continue;  // needs no old values
+      changed = true;
+      const Box entry = spelled_out(item.entry.box, held.shape);
+      const auto tile = tile_of(item);
+      for (size_t k = 0; k < own; ++k) {
+        if (!overlap(here[k], entry)) continue;
+        Box wanted = entry;
+        if (tile && dims >= 2) {
+          wanted = intersection(here[k], entry);
+          widen(entry, dims - 2, tile->rows, &wanted);
+          widen(entry, dims - 1, tile->columns, &wanted);
+        }
+        std::vector<Box> left = {std::move(wanted)};
+        for (const Box& known : here) {
+          std::vector<Box> next;
+          for (const Box& box : left) {
+            if (overlap(box, known)) {
+              add_rest(box, intersection(box, known), &next);
+            } else {
+              next.push_back(box);
+            }
+          }
+          left = std::move(next);
+        }
+        here.insert(here.end(), left.begin(), left.end());
+        missing.insert(missing.end(), left.begin(), left.end());
+      }
+    }
+    if (changed) break;
+  }
+  return missing;
 }
 
 }  // namespace deltawire

@@ -29,7 +29,7 @@ fs::path covered_path(const fs::path& root, uint64_t version) {
 
 fs::path spool_of(const fs::path& local) { return LocalLayout{local}.spool(); }
 
-// Not there or whole, for readers who come at any time; not synced.
+// Writes a file that appears complete or not at all. Does not sync it.
 Status write_record(const fs::path& path, std::string_view text) {
   const fs::path temporary = temporary_path(path);
   DW_RETURN_IF_ERROR(make_folder(path.parent_path()));
@@ -91,13 +91,13 @@ Result<std::optional<Identity>> Spool::fetch_new(std::optional<uint64_t> held,
   if (newest_ && newest.version.value_or(0) < newest_->version) {
     const std::string now =
         newest.version ? "its newest version is " + std::to_string(*newest.version) : "is empty";
-    return not_found(store_->url() + ": " + now + ", and " + to_string(*newest_) +
-                     " was there before");
+    return not_found(store_->url() + ": " + now + ", but it held " + to_string(*newest_) +
+                     " before");
   }
   if (!newest.version) return newest_;
   const uint64_t head = *newest.version;
-  // What workers and LOCAL are at now needs a record alone, for proofs. A checkpoint that is too
-  // far behind is brought to the newest version when it is needed.
+  // Of the versions that workers and LOCAL are at, only the record is needed, for proofs. A
+  // checkpoint that is too far behind is pulled to the newest version instead.
   const auto near = [&](std::optional<uint64_t> version) {
     return version && *version + options_.keep_at_most >= head ? *version : head;
   };
@@ -112,7 +112,7 @@ Result<std::optional<Identity>> Spool::fetch_new(std::optional<uint64_t> held,
   return newest_;
 }
 
-// Parts, then the record: a version is there whole or not at all.
+// Fetches the parts before the record, so that a version appears complete or not at all.
 Status Spool::add(uint64_t version, bool with_parts) {
   DW_ASSIGN_OR_RETURN(const std::string text,
                       store_->get(manifest_name(version), kMaxManifestBytes));
@@ -150,7 +150,7 @@ Status Spool::fetch_parts(uint64_t version, Version* own) {
   return own->have.empty() ? Status() : fetch_ranges(version, own);
 }
 
-// All or what is missing of it; then it is there for the workers of now, too.
+// Fetches what is missing of the parts. Afterwards the version is complete for the current workers.
 Status Spool::fetch_ranges(uint64_t version, Version* own) {
   const auto before = versions_.find(version - 1);
   const bool known = before != versions_.end() && !before->second.schema.tensors.empty();
@@ -173,8 +173,8 @@ Status Spool::fetch_ranges(uint64_t version, Version* own) {
   return write_record(covered_path(root_, version), lines);
 }
 
-// Versions that came before a worker did, oldest first. What the store has dropped since then is
-// there for the others alone.
+// Fetches missing ranges of older versions for new workers, oldest first. If the store has dropped
+// a version, it stays available to the other workers.
 Status Spool::complete() {
   if (!wanted_) return {};
   for (auto& [version, own] : versions_) {
@@ -185,8 +185,8 @@ Status Spool::complete() {
   return {};
 }
 
-// An object of a folder is never written to again, and what it holds is proven when it is applied.
-// Where signatures count, it is what was signed.
+// Objects of a folder store are never modified, and their contents are proven when they are
+// applied. Not used if signatures matter, because a linked file could still be changed.
 bool Spool::link(const PartRef& object) {
   const fs::path folder = store_->local_folder();
   if (folder.empty() || !options_.accept.trust.empty()) return false;
@@ -200,7 +200,7 @@ Status Spool::fetch_objects(const std::vector<PartRef>& objects) {
   for (const PartRef& object : objects) {
     const fs::path to = root_ / object.name;
     std::error_code error;
-    if (fs::exists(to, error)) continue;  // a schema that versions share
+    if (fs::exists(to, error)) continue;  // versions may share a schema
     DW_RETURN_IF_ERROR(make_folder(to.parent_path()));
     if (!link(object)) items.push_back({object, to});
   }
@@ -220,7 +220,7 @@ Status Spool::fetch_objects(const std::vector<PartRef>& objects) {
   return {};
 }
 
-// Best effort: what stays is removed by the next process.
+// Best effort: the next process removes what is left.
 void Spool::prune(std::optional<uint64_t> held, std::optional<uint64_t> needed) {
   if (!newest_) return;
   const uint64_t head = newest_->version;
@@ -261,7 +261,7 @@ bool is_there_for(const fs::path& local, uint64_t version, std::string_view layo
   return false;
 }
 
-// NotFound when another version has its number.
+// NotFound if the number belongs to another version.
 Result<VersionRecord> spooled_version(const Chain& chain, const Identity& wanted) {
   DW_ASSIGN_OR_RETURN(VersionRecord record, chain.version(wanted.version));
   if (record.identity() != wanted) {

@@ -1,13 +1,14 @@
-// The newest deltas of a chain on this host: fetched once, read by every engine worker, each of
-// which decodes what it holds against its live weights.
+// The newest deltas of a chain on this host. They are fetched once; every engine worker reads them
+// and decodes its share against its live weights.
 //
-//   LOCAL/.deltawire/spool/   objects of the chain under their own names; a version is there when
-//                             its manifest is
-//     parts/.../NAME.ranges   of a part, what the workers of this host hold (live/wanted.h)
-//     boxes/VERSION           which workers it is whole for: digests of their layouts, in lines
+//   LOCAL/.deltawire/spool/   objects of the chain under their own names; a version is complete
+//   when
+//                             its manifest is there
+//     parts/.../NAME.ranges   the ranges of a part that the workers of this host need (wanted.h)
+//     boxes/VERSION           the workers that these are complete for: digests of layouts, in lines
 //
-// No version rests on a spool: a worker that misses something in it compares its weights with the
-// checkpoint in LOCAL. So nothing here is synced to the disk, and all of it may be removed.
+// The spool is only a cache: a worker that misses something compares its weights with the
+// checkpoint in LOCAL. So nothing is synced, and everything may be deleted.
 #pragma once
 
 #include <cstdint>
@@ -35,36 +36,37 @@ namespace deltawire {
 
 struct SpoolOptions {
   Accept accept = {};
-  // Versions. Beyond that a worker is faster with the checkpoint.
+  // In versions. Beyond `keep_at_most` a worker is faster with the checkpoint.
   uint64_t keep = 4, keep_at_most = 32;
-  std::optional<uint64_t> gap = {};  // as of RangedFetch
+  std::optional<uint64_t> gap = {};  // see RangedFetch
   Progress progress = {};
 };
 
-// Boxes of workers, as texts for add_boxes(), by the sha-256 of these texts.
+// The boxes of workers: texts for add_boxes(), by their sha-256.
 using WorkerLayouts = std::map<std::string, std::string>;
 
-// The caller is the only one that writes to this spool. One thread, but for store().
+// Only the caller may write to this spool. One thread, except for store().
 class Spool {
  public:
-  // Begins with nothing. NotFound when the store holds no run yet.
+  // Starts with an empty spool. NotFound if the store holds no run yet.
   static Result<Spool> open(std::shared_ptr<Store> store, std::filesystem::path local,
                             SpoolOptions options = {});
 
-  // Fetches the versions that were published since the last call, oldest first, and removes those
-  // that nobody needs. `held`: the version of the checkpoint in LOCAL, if it has one; `needed`: the
-  // oldest that a worker serves. Returns the newest; none: nothing was published yet.
+  // Fetches versions published since the last call, oldest first, and removes unneeded ones.
+  // `held`: the version of the checkpoint in LOCAL, if any. `needed`: the oldest version that a
+  // worker serves. Returns the newest version; none: nothing was published yet.
   Result<std::optional<Identity>> fetch_new(std::optional<uint64_t> held,
                                             std::optional<uint64_t> needed);
 
-  // From now on only what these workers hold is fetched of parts, of spooled versions too; none:
-  // whole parts, as at first. Parts that can be linked from a folder are whole in any case.
-  // Corruption: a text is no layout, and nothing has changed.
+  // From now on fetches only the ranges that these workers need, also for versions already spooled.
+  // None: whole parts, which is the initial setting. Parts that can be hard-linked are always
+  // whole. Corruption if a text is not a layout; the setting then stays as it was.
   Status want(const std::optional<WorkerLayouts>& layouts);
-  // Of parts, in ranges.
+  // Bytes fetched as ranges.
   uint64_t fetched_bytes() const noexcept { return ranged_->fetched_bytes(); }
 
-  // The chain's store, with what is spooled at hand: LOCAL's replica fetches nothing twice.
+  // The chain's store, which serves spooled objects locally, so that the replica in LOCAL does not
+  // fetch them again.
   const std::shared_ptr<OverlayStore>& store() const noexcept { return store_; }
 
  private:
@@ -74,9 +76,9 @@ class Spool {
   struct Version {
     Manifest manifest;
     Schema schema;
-    std::vector<PartRef> parts;          // that are here
-    std::map<std::string, Ranges> have;  // what is here of those that are not whole
-    std::set<std::string> covered;       // workers that they are whole for
+    std::vector<PartRef> parts;          // that are spooled
+    std::map<std::string, Ranges> have;  // the spooled ranges of incomplete parts
+    std::set<std::string> covered;       // workers that the ranges are complete for
   };
 
   Status add(uint64_t version, bool with_parts);
@@ -94,29 +96,29 @@ class Spool {
   std::unique_ptr<RangedFetch> ranged_;
   std::map<uint64_t, Version> versions_;
   std::optional<WantedBoxes> wanted_;  // none: whole parts
-  std::set<std::string> workers_;      // whose boxes these are
+  std::set<std::string> workers_;      // the workers of `wanted_`
   std::optional<Identity> newest_;
 };
 
 // ---- the workers' side
 
-// What the name of a part's file ends with when only some of it is there.
+// The suffix of files that hold only some ranges of a part.
 inline constexpr const char* kRangesSuffix = ".ranges";
 
-// `layout`: the sha-256 of the text of what a worker holds; empty: all of it.
+// `layout`: the sha-256 of the worker's layout text; empty: the worker holds everything.
 
-// The newest version that is there for such a worker; none: no spool, or an empty one.
+// The newest version that is complete for the worker; none: there is none.
 std::optional<Identity> newest_spooled(const std::filesystem::path& local,
                                        std::string_view layout = {});
 
-// The parts of the deltas that lead from one version to another, in order. NotFound when they are
-// not all there for such a worker, or lead from other weights that only have the same number.
+// The parts of the deltas that lead from one version to another, in order. NotFound if they are not
+// all complete for the worker, or if `from` has another manifest than the version of that number.
 Result<std::vector<std::vector<PartFile>>> spooled_deltas(const std::filesystem::path& local,
                                                           const Identity& from, const Identity& to,
                                                           std::string_view layout = {});
 
-// The digests of a version's tensors, by name. NotFound when its manifest is not there; tensors
-// whose digests do not add up from sums are left out.
+// The digests of a version's tensors, by name. NotFound if its manifest is not spooled. Tensors
+// whose digests are not additive are left out.
 Result<std::map<std::string, Digest>> spooled_digests(const std::filesystem::path& local,
                                                       const Identity& version);
 

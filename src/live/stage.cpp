@@ -1,6 +1,6 @@
-// For each held tensor: copy what is held, apply the payloads to the copy, compare it with what is
-// live. So codecs, several deltas and changes that cancel out need no cases of their own. Slices
-// are small: copies stay in a core's cache.
+// For each held tensor: copies the live values, applies the payloads to the copy, and compares the
+// copy with the live values. This handles all codecs, several deltas and changes that cancel out.
+// Slices are small enough for a core's cache.
 #include "live/stage.h"
 
 #include <algorithm>
@@ -14,24 +14,24 @@
 #include "base/waves.h"
 #include "codec/changes.h"
 #include "format/layout.h"
-#include "live/device_slices.h"
+#include "live/slices.h"
 #include "tensor/form.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace {
 
-// A stretch of rows, or of one row, and what changed in it: a list of the exchange.
+// Some rows, or part of one row, and the changes found there: a list of the exchange.
 struct Stretch {
-  std::span<uint8_t> live;  // may be a GPU's
-  const uint8_t* old;       // the same in host memory
+  std::span<uint8_t> live;  // may be in GPU memory
+  const uint8_t* old;       // the same values in host memory
   uint8_t* patched;
   uint64_t rows, columns;
   uint64_t stride, old_stride, patched_stride;
   ChunkChanges changes = {};
 };
 
-// Rows in live memory, the same in host memory, and their copy.
+// Rows in live memory, the same values in host memory, and their copy.
 struct HostRows {
   LiveRows live;
   const uint8_t* old;
@@ -39,7 +39,7 @@ struct HostRows {
   uint8_t* patched;
 };
 
-// Small enough for offsets of 32 bits, and to share among threads.
+// Small enough for 32-bit offsets and for many threads.
 void append_stretches(const HostRows& from, unsigned width, std::vector<Stretch>* out) {
   const LiveRows& all = from.live;
   const uint64_t columns = std::min<uint64_t>(all.columns, kChunkElements);
@@ -89,7 +89,7 @@ void compare(unsigned width, Stretch* stretch) {
 
 class HostStage {
  public:
-  // `device` is needed for slices of a GPU's memory: they are fetched.
+  // `device` fetches slices from GPU memory.
   HostStage(std::span<const StageSlice> slices, uint64_t scratch_bytes, ThreadPool* pool,
             DeviceStage* device)
       : slices_(slices),
@@ -128,7 +128,7 @@ class HostStage {
     const bool fetched = slice.held->memory == Memory::kCuda;
     std::vector<uint8_t> scratch = spare_.take(slice.size_bytes * (fetched ? 2 : 1));
     const unsigned width = layout_of(slice.held->dtype).width;
-    uint8_t* const old = scratch.data() + slice.size_bytes;  // of a GPU's
+    uint8_t* const old = scratch.data() + slice.size_bytes;  // only for slices of a GPU
     if (fetched) DW_RETURN_IF_ERROR(device_->fetch(copied_rows(slice, old)));
     std::vector<Stretch> stretches;
     uint64_t at = 0;
@@ -186,7 +186,7 @@ Status check_form(const HeldBoxes& held, const DeltaEntry& entry) {
   return base_mismatch("held as " + form_of(held) + ", but the delta has " + form_of(entry));
 }
 
-// What the deltas say of each tensor, and which they remove.
+// The entries of the deltas by tensor, and the removed tensors.
 struct Steps {
   std::map<std::string, std::vector<StageStep>> of_tensors;
   std::set<std::string> removed;
@@ -200,7 +200,7 @@ struct Steps {
     }
   }
 
-  // Null: they do not change it.
+  // Null if the deltas do not change the tensor.
   Result<const std::vector<StageStep>*> find(const HeldBoxes& held) const {
     if (removed.count(held.name) != 0) {
       return base_mismatch("tensor " + quote(held.name) + ": held, but removed by a delta");
@@ -274,7 +274,7 @@ Result<StagedDeltas> DeltaStager::Impl::stage(std::span<const Delta> deltas,
                                               std::span<const HeldBoxes> held,
                                               const StageOptions& options) {
   DW_RETURN_IF_ERROR(choose_scratch(held, options));
-  const uint64_t wave_bytes = device_scratch / 4 * 3;  // the rest is for payloads and what is found
+  const uint64_t wave_bytes = device_scratch / 4 * 3;  // the rest is for payloads and results
   const Steps steps(deltas);
   SlicePlan plan;
   for (const HeldBoxes& tensor : held) {
@@ -292,7 +292,7 @@ Result<StagedDeltas> DeltaStager::Impl::stage(std::span<const Delta> deltas,
                  on_device);
   DW_RETURN_IF_ERROR(host.run());
   for (DeviceWave wave : waves) {
-    // Of a tensor that is held twice, both are decoded or none.
+    // If a tensor is held twice, either both copies are decoded or none.
     std::erase_if(wave.slices, [&](const StageSlice* slice) {
       return host.undecoded().count(slice->held->name) != 0;
     });
@@ -319,11 +319,6 @@ Result<StagedDeltas> DeltaStager::stage(std::span<const Delta> deltas,
                                         std::span<const HeldBoxes> held,
                                         const StageOptions& options) {
   return guard_memory("staging", [&] { return impl_->stage(deltas, held, options); });
-}
-
-Result<StagedDeltas> stage_deltas(std::span<const Delta> deltas, std::span<const HeldBoxes> held,
-                                  const StageOptions& options) {
-  return DeltaStager().stage(deltas, held, options);
 }
 
 }  // namespace deltawire

@@ -1,5 +1,5 @@
-// Deltas against the weights that an engine's worker serves with, as an exchange that swaps the new
-// values in: live arrays are read, never written.
+// Stages deltas against the weights that an engine's worker serves. The result is an exchange that
+// swaps in the new values. Live arrays are read, never written.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace deltawire {
 
-// A tensor of which a worker holds boxes, in host memory or on one GPU. Boxes do not overlap; a
+// A tensor of which a worker holds boxes, in host memory or on one GPU. Boxes must not overlap; a
 // worker that holds elements twice lists the tensor twice.
 struct HeldBoxes : TensorSpec {
   std::vector<LocalBox> boxes;
@@ -25,24 +25,24 @@ struct HeldBoxes : TensorSpec {
 };
 
 struct StageOptions {
-  std::optional<uint64_t> device_bytes;  // as ExchangeOptions
-  // Copies of weights and tables, of the GPU's memory and as much of the host's. A tensor that
-  // cannot be worked on in parts takes more if it is larger. None: a sixteenth of what is free on
-  // the GPU, 2 GiB at most; 256 MiB of the host's.
+  std::optional<uint64_t> device_bytes;  // see ExchangeOptions
+  // Memory for copies of weights and tables, on the GPU and again on the host. A larger tensor that
+  // cannot be split takes more. None: a sixteenth of the free GPU memory, at most 2 GiB, and 256
+  // MiB on the host.
   std::optional<uint64_t> scratch_bytes;
-  unsigned threads = 0;  // 0: one per core; of a stager's first call
+  unsigned threads = 0;  // 0: one per core; only the first call of a stager counts
 };
 
 struct StagedDeltas {
   Exchange exchange;
   std::vector<std::string> changed;  // tensors that the deltas change, held or not; sorted
-  // Held tensors whose payloads need weights that are not held: a box cuts a tile, or holds a part
-  // of what is coded as one block. Nothing of them is in the exchange; sorted.
+  // Held tensors that could not be decoded, because their payloads need weights that are not held:
+  // a box cuts a tile, or holds only part of a block. The exchange does not contain them. Sorted.
   std::vector<std::string> undecoded;
 };
 
-// Keeps threads and the GPU's scratch memory from call to call: to allocate and to free there makes
-// all that the engine computes wait. One call at a time.
+// Keeps threads and GPU scratch memory between calls, because allocating and freeing GPU memory
+// stalls the engine. One call at a time.
 class DeltaStager {
  public:
   DeltaStager();
@@ -50,11 +50,12 @@ class DeltaStager {
   DeltaStager(DeltaStager&&) noexcept;
   DeltaStager& operator=(DeltaStager&&) noexcept;
 
-  // A delta whose parts are in these files, read side by side. `threads`: of a stager's first call.
+  // Opens a delta from these files, reading them in parallel. `threads` counts only for the first
+  // call.
   Result<Delta> open(const std::vector<PartFile>& parts, unsigned threads);
-  // `deltas` in order, each leading on from the one before. Fails with BaseMismatch for a held
-  // tensor that has another dtype or shape in a delta, or is removed; with Corruption, naming the
-  // part, for a bad payload. Nobody may write to held arrays meanwhile. Waits.
+  // Stages `deltas`, each of which continues the one before. BaseMismatch if a held tensor has
+  // another dtype or shape in a delta, or is removed; Corruption, naming the part, for a bad
+  // payload. Nobody may write to the held arrays meanwhile. Waits.
   Result<StagedDeltas> stage(std::span<const Delta> deltas, std::span<const HeldBoxes> held,
                              const StageOptions& options = {});
 
@@ -62,9 +63,5 @@ class DeltaStager {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-// Once.
-Result<StagedDeltas> stage_deltas(std::span<const Delta> deltas, std::span<const HeldBoxes> held,
-                                  const StageOptions& options = {});
 
 }  // namespace deltawire

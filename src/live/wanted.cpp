@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/guard.h"
@@ -22,13 +22,13 @@ namespace {
 
 constexpr unsigned kFetchedAtOnce = 8;
 constexpr size_t kMaxDimensions = 16;
-constexpr uint64_t kHeaderShare = 8;        // by which the next part's header may be longer
-constexpr uint64_t kPieceBytes = 16 << 20;  // in memory, of each request
-// What a link is taken to move in a second, and the most that is fetched to save a request.
+constexpr uint64_t kHeaderShare = 8;        // allowance for the next part's header
+constexpr uint64_t kPieceBytes = 16 << 20;  // memory of each request
+// The assumed bandwidth of a link, and the limits for bytes fetched to save a request.
 constexpr double kLinkBytes = 100e6;
 constexpr uint64_t kLeastGap = 1 << 10, kMostGap = 1 << 20;
 
-// In order; those that are less than `gap` bytes apart are one.
+// Sorts the ranges and joins those that are at most `gap` bytes apart.
 Ranges joined(Ranges ranges, uint64_t gap) {
   std::sort(ranges.begin(), ranges.end(),
             [](const ByteRange& a, const ByteRange& b) { return a.offset < b.offset; });
@@ -45,7 +45,7 @@ Ranges joined(Ranges ranges, uint64_t gap) {
   return out;
 }
 
-// What of `wanted` is not in `have`; both are in order.
+// The parts of `wanted` that are not in `have`. Both are sorted.
 Ranges without(const Ranges& wanted, const Ranges& have) {
   Ranges out;
   for (ByteRange range : wanted) {
@@ -63,15 +63,15 @@ Ranges without(const Ranges& wanted, const Ranges& have) {
   return out;
 }
 
-// What of an entry's payload these boxes need. `front` is all or the begin of the payload.
+// The ranges of an entry's payload that these boxes need. `front` is the beginning of the payload.
 Result<Ranges> payload_ranges(const PayloadView& view, Bytes front,
                               const std::vector<std::pair<TensorSpec, Box>>& boxes) {
   const DeltaEntry& entry = view.entry;
   Ranges all;
   for (const auto& [tensor, box] : boxes) {
-    // A worker with another form of it says so when it stages.
+    // A worker that holds the tensor in another form reports that when it stages.
     if (!same_form(tensor, entry)) continue;
-    static uint8_t nowhere;  // only where regions lie is asked: nothing is read there
+    static uint8_t nowhere;  // only the positions of the regions matter; nothing is read
     const LocalBox held{box, &nowhere, {}};
     DW_ASSIGN_OR_RETURN(const std::vector<Region> regions, regions_of(entry, {&held, 1}));
     DW_ASSIGN_OR_RETURN(const Ranges ranges,
@@ -91,10 +91,6 @@ std::optional<Shape> numbers_of(const nlohmann::json& json) {
     numbers.push_back(one.get<uint64_t>());
   }
   return numbers;
-}
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -129,7 +125,7 @@ Status add_boxes(std::string_view text, WantedBoxes* wanted) {
   return {};
 }
 
-// A file on its way, under another name.
+// A file under a temporary name while it is fetched.
 struct RangedFetch::File {
   fs::path path;
   Descriptor descriptor;
@@ -158,7 +154,7 @@ struct RangedFetch::File {
 RangedFetch::RangedFetch(Store& store, std::optional<uint64_t> gap)
     : store_(store), gap_(gap), pool_(kFetchedAtOnce) {}
 
-// While one request waits, the others move bytes.
+// While one request waits, the others transfer data.
 uint64_t RangedFetch::gap() const {
   const double bytes = request_seconds_ * kLinkBytes / kFetchedAtOnce;
   return gap_.value_or(std::clamp(uint64_t(bytes), kLeastGap, kMostGap));
@@ -179,7 +175,7 @@ Status RangedFetch::fetch(const PartRef& part, const WantedBoxes& wanted, const 
     Status status = have->empty() ? Status() : file.copy(to, *have);
     if (status.ok()) status = fetch_once(part, wanted, check, &file);
     if (status.code() == Code::kCorruption && attempt == 0) {
-      have->clear();  // what was damaged on the way comes right the second time
+      have->clear();  // retry once: the data may have been damaged in transfer
       continue;
     }
     DW_RETURN_IF_ERROR(std::move(status).at(store_.url() + "/" + part.name));
@@ -191,10 +187,10 @@ Status RangedFetch::fetch(const PartRef& part, const WantedBoxes& wanted, const 
 
 Status RangedFetch::fetch_once(const PartRef& part, const WantedBoxes& wanted, const Check& check,
                                File* file) {
-  const double begin = now_seconds();
+  const double begin = steady_seconds();
   const bool is_new = file->have.empty();
   DW_RETURN_IF_ERROR(add(part, {{0, std::min(part.size_bytes, header_bytes_)}}, file));
-  if (is_new) request_seconds_ = std::min(request_seconds_, now_seconds() - begin);
+  if (is_new) request_seconds_ = std::min(request_seconds_, steady_seconds() - begin);
   DW_ASSIGN_OR_RETURN(file->mapped, MappedFile::open(file->path));
   const Bytes bytes = file->mapped->bytes();
   if (bytes.size() < sizeof(uint64_t)) return corruption("not a safetensors file");

@@ -1,5 +1,5 @@
-// Of the parts of a version, what the workers of a host decode: headers, and of each payload the
-// tiles that a box touches. The rest of such a file is a hole.
+// Fetches what the workers of a host need from the parts of a version: headers, and the tiles of
+// each payload that their boxes touch. The rest of the file is a hole.
 #pragma once
 
 #include <filesystem>
@@ -18,25 +18,26 @@
 
 namespace deltawire {
 
-// Boxes that workers hold, by tensor. They may overlap.
+// The boxes that workers hold, by tensor. They may overlap.
 using WantedBoxes = std::map<std::string, std::vector<std::pair<TensorSpec, Box>>>;
-// `text`: JSON, a list of [name, dtype, shape, offset, extent]. It is untrusted: Corruption for
-// anything else.
+// `text`: a JSON list of [name, dtype, shape, offset, extent], which is not trusted. Corruption if
+// it is anything else.
 Status add_boxes(std::string_view text, WantedBoxes* wanted);
 
-using Ranges = std::vector<ByteRange>;  // ascending, and none touches the next
+using Ranges = std::vector<ByteRange>;  // ascending and not adjacent
 
-// Fetches ranges, several at once. One call at a time.
+// Fetches ranges of objects, several at a time. One call at a time.
 class RangedFetch {
  public:
-  // `gap`: ranges that are less bytes apart are fetched as one. None: by what a request takes.
+  // `gap`: ranges at most this many bytes apart are fetched together. None: derived from the
+  // measured time of a request.
   explicit RangedFetch(Store& store, std::optional<uint64_t> gap = {});
 
   using Check = std::function<Status(const DeltaPart& part)>;
-  // Makes `to` the part with all that is wanted of it, and `have` what it has; what it had before,
-  // by `have`, is not fetched again. Whoever has the file open keeps the old one. `check` sees the
-  // part before payloads are fetched. Its size and header are checked, its payloads and its sha-256
-  // are not.
+  // Writes to `to` all ranges of the part that are wanted and updates `have`. Ranges listed in
+  // `have` are copied from the old file instead of fetched. Processes that have the old file open
+  // keep it. `check` is called with the part before payloads are fetched. Size and header are
+  // checked; payloads and the sha-256 are not.
   Status fetch(const PartRef& part, const WantedBoxes& wanted, const Check& check,
                const std::filesystem::path& to, Ranges* have);
 

@@ -1,4 +1,3 @@
-#include "maintain/check_states.h"
 
 #include <algorithm>
 #include <map>
@@ -20,7 +19,7 @@
 namespace deltawire {
 namespace {
 
-// A delta that does not fit what it is applied to is damage here, too.
+// Here a delta that does not fit its base counts as damage, too.
 bool is_found(const Status& status) {
   return is_damage(status) || status.code() == Code::kInvalidArgument ||
          status.code() == Code::kBaseMismatch;
@@ -57,7 +56,7 @@ class Walk {
     return {};
   }
 
-  // What came of the store's silence ends the walk; damage does not.
+  // Damage is noted; other failures of the store end the walk.
   Status note(const std::string& place, const WalkStep& step) {
     if (!step) return {};
     if (!is_found(step->status)) return step->status;
@@ -92,7 +91,7 @@ class Walk {
     return {};
   }
 
-  // From where the walk is to `manifest`, if its own parts lead there.
+  // Advances the walk to `manifest` if the version's own parts lead there.
   Status step_to(const Manifest& manifest, const Schema& schema) {
     const uint64_t version = manifest.version;
     const bool whole = manifest.kind == VersionKind::kFull;
@@ -125,7 +124,7 @@ class Walk {
     return note(version_text(version), step);
   }
 
-  // Where versions in between were removed, or a merged delta leads past damage.
+  // Used where versions in between were removed, or where a merged delta avoids damage.
   Status go_around(const Manifest& manifest, const Schema& schema) {
     const uint64_t version = manifest.version;
     const bool gap = !manifest.base || !versions_.contains(*manifest.base);
@@ -141,7 +140,8 @@ class Walk {
     return {};
   }
 
-  // The same in memory of its own, file by file. Taken where the walk has lost its way.
+  // Checks an anchor file by file in separate memory. If the walk has no current state, the anchor
+  // becomes the state.
   Status check_anchor(const HopName& name, const VersionRecord& record, const Schema& schema) {
     const Result<HopRecord> hop = read_hop(chain_, name);
     if (!hop.ok()) return note("", FailedStep{hop.status(), true});
@@ -170,7 +170,7 @@ class Walk {
     return note("anchor of " + version_text(name.version), step);
   }
 
-  // Tensors of one file of a version.
+  // Checks the tensors of one file of a version.
   WalkStep check_some(const Manifest& manifest, const Schema& schema, const MemoryState& some) {
     Schema part;
     Manifest described;
@@ -184,7 +184,7 @@ class Walk {
     return status.ok() ? WalkStep() : FailedStep{std::move(status)};
   }
 
-  // From the state where the walk is, which stays as it is.
+  // Starts from the current state, which is not changed.
   Status check_merged(const HopName& name) {
     const Result<HopRecord> hop = read_hop(chain_, name);
     const Result<VersionRecord> target = chain_.version(name.version);
@@ -196,7 +196,8 @@ class Walk {
     const Manifest& manifest = target->manifest;
     MemoryState scratch;
     TensorNames touched;
-    // A tensor in one piece is done with at once; of one in boxes the last is not known.
+    // A tensor in one piece is checked and released at once. Of a tensor in boxes the last entry is
+    // not known.
     const auto apply = [&](const PayloadView& view) -> Status {
       const DeltaEntry& entry = view.entry;
       const auto held = state_.find(entry.tensor);
@@ -225,7 +226,7 @@ class Walk {
         step);
   }
 
-  // What a step leaves alone has the digest that it had.
+  // Tensors that a step does not touch must keep their digests.
   WalkStep untouched_are_same(const Manifest& manifest, const Schema& schema,
                               const TensorNames& touched) {
     for (size_t i = 0; i < schema.tensors.size(); ++i) {
@@ -233,7 +234,7 @@ class Walk {
       if (touched.contains(name)) continue;
       const auto before = digests_.find(name);
       if (before != digests_.end() && before->second == manifest.digests[i]) continue;
-      // Cut into other boxes, the same bytes may have another digest.
+      // The same bytes may have another digest if they are cut into other boxes.
       const auto held = state_.find(name);
       if (held != state_.end()) {
         MemoryState one;
@@ -254,7 +255,7 @@ class Walk {
     }
   }
 
-  // Versions that gc has announced to remove need not be whole any more.
+  // Versions that gc will remove need not be complete.
   Status forget_going() {
     DW_ASSIGN_OR_RETURN(const auto notes, list_trash(store_));
     for (const ListedTrash& listed : notes) {
@@ -297,7 +298,7 @@ class Walk {
   StateCheckReport report_;
 };
 
-// Space in files, whose pages the kernel can write out.
+// Allocates memory in files, whose pages the kernel can evict.
 Allocate allocate_in(const std::filesystem::path& folder) {
   return [folder](uint64_t size) -> Result<std::shared_ptr<uint8_t[]>> {
     DW_ASSIGN_OR_RETURN(MutableFile made, MutableFile::create(folder / "state", size));
@@ -314,9 +315,9 @@ Result<StateCheckReport> check_states(const Chain& chain, const WorkOptions& opt
   return Walk(chain, options, allocate_in(work.path())).run();
 }
 
-// The two halves of fsck: records and objects, then what they decode to.
+// The two halves of fsck: records and objects, then decoding.
 Result<FsckReport> fsck_chain(const Chain& chain, const FsckOptions& options) {
-  // Without keys to trust, signatures must still hold, whoever made them.
+  // Without trusted keys, signatures must still be valid, whoever made them.
   const Chain strict = keys_of(chain).trust
                            ? chain
                            : with_other_keys(chain, {.sign = {}, .trust = check_signatures_only()});

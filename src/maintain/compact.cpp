@@ -16,9 +16,9 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr unsigned kChecksAtOnce = 8;  // requests: a store has latency
+constexpr unsigned kChecksAtOnce = 8;  // requests; hides the latency of a store
 
-// A checkpoint as what a diff is made against. It was checked when it was brought there.
+// A checkpoint as the base of a diff. It was checked when it was pulled.
 class CheckpointState final : public OldState {
  public:
   explicit CheckpointState(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
@@ -81,8 +81,8 @@ class Compaction {
   }
 
  private:
-  // The spans among those wanted that have a merged delta which can be used: a name in a listing
-  // says neither that its parts are there nor who made it.
+  // The wanted spans that already have a usable merged delta. A name in a listing does not show
+  // whether its parts exist or who made it.
   using Span = std::pair<uint64_t, uint64_t>;
   Result<std::set<Span>> find_there(uint64_t upto, const std::vector<uint64_t>& spans) {
     DW_ASSIGN_OR_RETURN(auto hops, list_hops(chain_, options_.from, upto, SIZE_MAX));
@@ -156,7 +156,7 @@ class Compaction {
     return merged;
   }
 
-  // Puts the parts that lead from one end to the other.
+  // Puts the parts that lead from one version to the other.
   Status fill(const End& from, const End& to, PartStream* stream) {
     DW_RETURN_IF_ERROR(open_states());
     if (at_[0] != from.record.manifest.version && at_[1] == from.record.manifest.version) {
@@ -169,13 +169,8 @@ class Compaction {
       DW_ASSIGN_OR_RETURN(ends[i], states_[i]->bring_to(version));
       at_[i] = version;
     }
-    return diff_states(from, *ends[0], *ends[1], stream);
-  }
-
-  Status diff_states(const End& from, const Checkpoint& before, const Checkpoint& after,
-                     PartStream* stream) {
-    const std::vector<PublishTensor> tensors = tensors_of(after);
-    const CheckpointState old(before);
+    const std::vector<PublishTensor> tensors = tensors_of(*ends[1]);
+    const CheckpointState old(*ends[0]);
     const DiffJob job{tensors,
                       old,
                       {&from.record.manifest, &from.schema},
@@ -185,7 +180,7 @@ class Compaction {
     DW_RETURN_IF_ERROR(Status(diff_state(job, &pool_, stream).status()));
     std::vector<std::string> removed;
     for (const TensorSpec& tensor : from.schema.tensors) {
-      if (after.find(tensor.name) == nullptr) removed.push_back(tensor.name);
+      if (ends[1]->find(tensor.name) == nullptr) removed.push_back(tensor.name);
     }
     return stream->finish(std::move(removed));
   }
@@ -211,12 +206,6 @@ class Compaction {
   std::optional<uint64_t> at_[2];
 };
 
-Status check_memory(const CompactOptions& options) {
-  if (options.memory_limit >= kLeastMemory) return {};
-  return invalid_argument("the memory limit must be " + std::to_string(kLeastMemory >> 20) +
-                          " MiB or more");
-}
-
 }  // namespace
 
 Result<CompactReport> compact_chain(const Chain& chain, const CompactOptions& options) {
@@ -224,7 +213,10 @@ Result<CompactReport> compact_chain(const Chain& chain, const CompactOptions& op
     if (span < 2) return invalid_argument("a span must be of two versions or more");
   }
   if (options.spans.empty()) return invalid_argument("there are no spans");
-  DW_RETURN_IF_ERROR(check_memory(options));
+  if (options.memory_limit < kLeastMemory) {
+    return invalid_argument("the memory limit must be " + std::to_string(kLeastMemory >> 20) +
+                            " MiB or more");
+  }
   DW_ASSIGN_OR_RETURN(WorkFolder work, WorkFolder::make(options.work.folder));
   return Compaction(chain, options, std::move(work)).run();
 }

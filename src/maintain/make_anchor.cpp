@@ -1,4 +1,4 @@
-// Anchors that are made afterwards.
+// Anchors for versions that were published without one.
 #include "base/guard.h"
 #include "chain/hop_records.h"
 #include "chain/keys.h"
@@ -15,7 +15,7 @@
 namespace deltawire {
 namespace {
 
-// Every part as the record has it, byte for byte: to read it costs less than to make it anew.
+// Reads all parts and compares them with the record, which costs less than making them again.
 Result<bool> are_sound(Store& store, const std::vector<PartRef>& parts, const Progress& progress) {
   uint64_t done = 0, total = 0;
   for (const PartRef& part : parts) total += part.size_bytes;
@@ -31,8 +31,8 @@ Result<bool> are_sound(Store& store, const std::vector<PartRef>& parts, const Pr
   return true;
 }
 
-// By itself, or by a hop record from nothing.
-// Hop records that have damaged parts, though all their sizes are right, are added to `damaged`.
+// Whether a sound manifest or hop record stores the version whole. Adds hop records with damaged
+// parts, even if their sizes are right, to `damaged`.
 Result<bool> is_stored_whole(const Chain& chain, const VersionRecord& record,
                              const Progress& progress, std::vector<HopName>* damaged) {
   const uint64_t version = record.manifest.version;
@@ -54,7 +54,7 @@ Result<bool> is_stored_whole(const Chain& chain, const VersionRecord& record,
   return false;
 }
 
-// Corruption, naming the tensor, unless these tensors are the version's.
+// Corruption, naming the tensor, unless these are the version's tensors.
 Status check_version(std::span<const PublishTensor> tensors, const Contents& contents,
                      const Target& version, ThreadPool* pool) {
   const auto& expected = version.schema.tensors;
@@ -69,7 +69,7 @@ Status check_version(std::span<const PublishTensor> tensors, const Contents& con
     Digest got;
     if (boxes == nullptr) {
       DW_ASSIGN_OR_RETURN(got, digest_of_body(DigestKind::kSum128, *contents[i]));
-    } else {  // several runs of bytes each
+    } else {  // consists of several byte ranges
       std::vector<uint8_t> bytes(contents[i]->size());
       DW_RETURN_IF_ERROR(contents[i]->read(0, bytes));
       got = tensor_digest(expected[i].dtype, expected[i].shape, bytes, boxes);

@@ -76,7 +76,7 @@ Status FarEnd::commit(uint64_t version, const std::string& text) {
     return conflict(store().url() + ": holds another version " + std::to_string(version) +
                     " of this run than the source: somebody publishes into the mirror");
   }
-  // Only a hint: the version is there whether or not this works.
+  // Only a hint: the version is committed whether or not this succeeds.
   const std::string hint = std::to_string(version) + "\n";
   (void)store().put(kHeadName, MemoryBody(hint));
   return {};
@@ -90,7 +90,7 @@ Result<bool> FarEnd::ends_with(std::optional<uint64_t> last) {
 
 namespace {
 
-// On disk at one time, unless one object is larger.
+// Limit of disk space in use, unless a single object is larger.
 constexpr uint64_t kMaxOnTheWay = uint64_t{1} << 30;
 
 struct TemporaryObject {

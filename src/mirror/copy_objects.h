@@ -1,4 +1,4 @@
-// Objects from one store to another, several at once.
+// Copies objects from one store to another, several at a time.
 #pragma once
 
 #include <atomic>
@@ -22,32 +22,32 @@ namespace deltawire {
 // The store that a chain is copied into.
 enum class PutRecord : uint8_t {
   kPut,
-  kThere,   // the same bytes were there
-  kOthers,  // others were
+  kThere,   // the same bytes were already there
+  kOthers,  // other bytes were there
 };
 
-// The bytes of a record. They have no checksum of their own, and are copied as they are: so they
-// are read twice, and Unavailable if they differ.
+// The bytes of a record. Records have no checksum of their own, so they are read twice; Unavailable
+// if the two reads differ.
 Result<std::string> read_text(Store& store, const std::string& name, uint64_t max_bytes);
 
 // One thread.
 class FarEnd {
  public:
-  // Makes the run where there is none. BaseMismatch: it holds another; Unsupported: see
-  // MirrorOptions::single_writer. Nothing of the chain itself is written before all of this, and
-  // what begin() checks, has been looked at.
+  // Creates the run if there is none. BaseMismatch if the store holds another run; for Unsupported
+  // see MirrorOptions::single_writer. Other objects of the chain are written only after this and
+  // the checks of begin().
   static Result<FarEnd> open(const Chain& source, std::shared_ptr<Store> store, bool single_writer);
 
   const Chain& chain() const noexcept { return chain_; }
   Store& store() const noexcept { return chain_.store(); }
 
-  // If the name is free.
+  // Writes the record unless the name exists.
   Result<PutRecord> put_record(const std::string& name, const std::string& text);
-  // Puts the manifest of `version`, then the hint. Conflict when another one is there.
+  // Puts the manifest of `version`, then the hint. Conflict if there is another manifest.
   Status commit(uint64_t version, const std::string& text);
 
-  // Whether nobody else has taken it further than `last` (none: it holds no version) or has taken
-  // that away: then what was planned does not hold any more.
+  // Whether the newest version is still `last` (none: no version). If another process has added or
+  // removed versions, the plan is outdated.
   Result<bool> ends_with(std::optional<uint64_t> last);
 
  private:
@@ -59,28 +59,28 @@ class FarEnd {
 };
 
 struct CopyOptions {
-  std::filesystem::path folder;  // where objects are on their way
+  std::filesystem::path folder;  // for objects on their way
   unsigned transfers = 8;
-  bool verify = false;  // read what is there already; else its size is enough
+  bool verify = false;  // read objects that already exist; otherwise compare only sizes
   Progress progress = {};
 };
 
 struct Copied {
   uint64_t num_copied = 0, num_there = 0;
   uint64_t bytes = 0;        // that were copied
-  bool interrupted = false;  // some are left
+  bool interrupted = false;  // some objects are left
 };
 
-// An object is put only when all of it has arrived and is what the record says: whatever a killed
-// process left is right, so that one that is there with its size need not be read again. Takes no
-// memory to speak of, and as much disk as `transfers` objects.
+// An object is put only when it has arrived completely and matches its record. So an existing
+// object of the right size is correct, even after a crash. Uses little memory, and as much disk as
+// `transfers` objects.
 class ObjectCopier {
  public:
   ObjectCopier(Store& from, Store& to, CopyOptions options)
       : from_(from), to_(to), options_(std::move(options)) {}
 
-  // Corruption and NotFound name the object of the source. `interrupt` is asked before each object:
-  // true leaves the rest for later.
+  // Corruption and NotFound name the object in the source. `interrupt` is called before each
+  // object; true postpones the rest.
   Result<Copied> copy(const std::vector<PartRef>& objects,
                       const std::function<bool()>& interrupt = {});
 

@@ -1,4 +1,4 @@
-// One record, with all that it names.
+// Copies one record with all objects that it names.
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sync_point.h"
@@ -35,7 +35,7 @@ Result<ReadVersion> read_whole_version(const Chain& chain, uint64_t version) {
 
 // ---- a version
 
-// None: the source, or another mirror, has changed what was planned.
+// None: the source or another mirror has changed, and the plan is outdated.
 Result<std::optional<Mirrored>> Mirror::Impl::copy_version(const StartingPoint& start) {
   const double began = steady_seconds();
   const bool goes_on = last && start.version == *last + 1;
@@ -70,7 +70,7 @@ Result<std::optional<Mirrored>> Mirror::Impl::copy_version(const StartingPoint& 
     }
   }
   if (!status.ok()) {
-    // Objects that have gone with their record were pruned: there is another plan.
+    // If the record is gone too, the objects were pruned, and a new plan is needed.
     if (!is_damaged_or_gone(status)) return status;
     DW_ASSIGN_OR_RETURN(const bool there, has_version(source.store(), start.version));
     if (there) return status;
@@ -99,7 +99,8 @@ Result<std::optional<Mirrored>> Mirror::Impl::copy_version(const StartingPoint& 
   return std::optional(std::move(report));
 }
 
-// Before the version that it holds whole: once that is there, it can be reached.
+// Copied before the version that it contains, so that the version can be reached once it is
+// committed.
 Status Mirror::Impl::copy_anchor(const HopName& anchor, Mirrored* report) {
   DW_ASSIGN_OR_RETURN(const std::string text,
                       read_text(source.store(), hop_name(anchor), kMaxHopBytes));
@@ -124,7 +125,7 @@ Result<std::optional<GcReport>> Mirror::Impl::collect() {
 
 // ---- a merged delta or an anchor
 
-// Whether both of its ends are the mirror's, which may have removed them meanwhile.
+// Whether the mirror has both ends. It may have removed them meanwhile.
 Result<bool> Mirror::Impl::fits_mirror(const HopRecord& hop) {
   const auto is_held = [&](uint64_t version, const Digest& digest) -> Result<bool> {
     const Result<VersionRecord> held = far->chain().version(version);
@@ -136,7 +137,7 @@ Result<bool> Mirror::Impl::fits_mirror(const HopRecord& hop) {
   return hop.base_manifest ? is_held(*hop.base, *hop.base_manifest) : Result<bool>(false);
 }
 
-// None: it is of no use, which is no reason to stop; or a version has come.
+// None: the hop is not usable, which is not an error, or a new version has arrived.
 Result<std::optional<Mirrored>> Mirror::Impl::copy_hop(const HopName& hop) {
   const double began = steady_seconds();
   const auto give_up = [&](const Status& why) -> Result<std::optional<Mirrored>> {
@@ -155,7 +156,7 @@ Result<std::optional<Mirrored>> Mirror::Impl::copy_hop(const HopName& hop) {
   DW_ASSIGN_OR_RETURN(bool fits, fits_mirror(*record));
   if (!fits) return give_up(not_found("the mirror does not hold both ends"));
   if (beat) beat->fetching(hop.base, hop.version);
-  // It may be as large as the model: replicas need not wait for it.
+  // A hop may be as large as the model. New versions must not wait for it.
   double looked = steady_seconds();
   const auto version_came = [&] {
     if (steady_seconds() - looked < kLookForVersionsSeconds) return false;
@@ -189,7 +190,7 @@ Result<std::optional<Mirrored>> Mirror::Impl::copy_hop(const HopName& hop) {
 Result<std::vector<PartRef>> Mirror::Impl::objects_of_hop(const HopName& hop, MirrorRepair* found) {
   const Result<HopRecord> record = read_hop(far->chain(), hop);
   if (record.ok()) return record->parts;
-  if (record.status().code() == Code::kNotFound) return std::vector<PartRef>();  // gc was here
+  if (record.status().code() == Code::kNotFound) return std::vector<PartRef>();  // removed by gc
   if (record.status().code() != Code::kCorruption) return record.status();
   DW_ASSIGN_OR_RETURN(const HopRecord mended, mend_hop(hop, record.status()));
   ++found->num_repaired;
@@ -231,19 +232,19 @@ Result<MirrorRepair> Mirror::Impl::repair() {
   return found;
 }
 
-// Records of versions that were lost or damaged in the mirror, taken from the source again.
+// Restores records that were lost or damaged in the mirror from the source.
 
 namespace {
 
-// Whether the source's record belongs between those that the mirror holds.
+// Whether the source's record fits the records that the mirror holds.
 bool fits(const ReadVersion& theirs, const std::optional<Digest>& wanted) {
   return !wanted || theirs.record.digest == *wanted;
 }
 
 }  // namespace
 
-// From the newest down: each names the one before it. What the mirror's retention removed stays
-// away: only a delta that nothing else leads to needs the version before it.
+// Works from the newest version down, because each record names its predecessor. Versions removed
+// by the mirror's retention stay removed: only a delta without another path needs its predecessor.
 Result<uint64_t> Mirror::Impl::mend_versions() {
   const Chain& chain = far->chain();
   DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> listed, listed_from(*store, 0));
@@ -251,20 +252,20 @@ Result<uint64_t> Mirror::Impl::mend_versions() {
   std::set<uint64_t> there(listed.begin(), listed.end()), led_to;
   for (const HopName& hop : added) led_to.insert(hop.version);
   uint64_t mended = 0;
-  std::optional<Digest> wanted;  // as the version after this one says
-  bool whole_above = false;      // a later version needs nothing from here
+  std::optional<Digest> wanted;  // as named by the next version
+  bool whole_above = false;      // a later version does not depend on this one
   for (auto at = there.rbegin(); at != there.rend(); ++at) {
     const uint64_t version = *at;
     Result<ReadVersion> read = read_whole_version(chain, version);
     if (read.status().code() == Code::kCorruption) {
       Result<ReadVersion> theirs = read_whole_version(source, version);
-      // Where the source cannot help either, the mirror's own damage is what is named.
+      // If the source cannot help, report the mirror's own damage.
       if (!theirs.ok() || !fits(*theirs, wanted)) return read.status();
       DW_RETURN_IF_ERROR(put_mended(*theirs));
       ++mended;
       read = std::move(theirs);
     }
-    if (read.status().code() == Code::kNotFound) {  // gc was here
+    if (read.status().code() == Code::kNotFound) {  // removed by gc
       wanted.reset();
       continue;
     }
@@ -277,7 +278,7 @@ Result<uint64_t> Mirror::Impl::mend_versions() {
     if (has_base || !needs_base || version == 0) continue;
     const Result<ReadVersion> base = read_whole_version(source, version - 1);
     const bool pruned = base.status().code() == Code::kNotFound && whole_above;
-    if (pruned) continue;  // in the source, and soon here as well
+    if (pruned) continue;  // pruned in the source, and soon here too
     DW_RETURN_IF_ERROR(Status(base.status()));
     if (!fits(*base, wanted)) {
       return corruption(source.store().url() + ": version " + std::to_string(version - 1) +
@@ -290,7 +291,7 @@ Result<uint64_t> Mirror::Impl::mend_versions() {
   return mended;
 }
 
-// A merged delta or an anchor. Where the source cannot help, the mirror's own damage is named.
+// Restores a merged delta or an anchor. If the source cannot help, reports the mirror's own damage.
 Result<HopRecord> Mirror::Impl::mend_hop(const HopName& hop, const Status& damage) {
   const Result<std::string> text = source.store().get(hop_name(hop), kMaxHopBytes);
   if (!text.ok()) return is_damage(text.status()) ? damage : text.status();
@@ -305,7 +306,7 @@ Result<HopRecord> Mirror::Impl::mend_hop(const HopName& hop, const Status& damag
   return record;
 }
 
-// What it names first, as always.
+// Copies the named objects before the record, as always.
 Status Mirror::Impl::put_mended(const ReadVersion& read) {
   const uint64_t version = read.record.manifest.version;
   DW_ASSIGN_OR_RETURN(const std::vector<PartRef> objects, objects_of(source, read.record.manifest));

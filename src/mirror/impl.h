@@ -1,4 +1,4 @@
-// What a Mirror keeps between two steps.
+// The state of a Mirror between two steps.
 #pragma once
 
 #include <filesystem>
@@ -18,14 +18,14 @@
 
 namespace deltawire {
 
-// The bytes of a version's record, and what they say.
+// The bytes of a version's record, and the parsed record.
 struct ReadVersion {
   std::string text;
   VersionRecord record;
 };
-// NotFound when the chain does not have it any more, or not yet.
+// NotFound if the chain does not have the version, or no longer.
 Result<ReadVersion> read_whole_version(const Chain& chain, uint64_t version);
-// All that a version names. Names come from the source: nothing but what they may be is written.
+// All objects that a version names. The names come from the source, so they are checked.
 Result<std::vector<PartRef>> objects_of(const Chain& chain, const Manifest& manifest);
 
 struct Mirror::Impl {
@@ -63,12 +63,12 @@ struct Mirror::Impl {
   Result<std::vector<PartRef>> objects_of_hop(const HopName& hop, MirrorRepair* found);
   Result<HopRecord> mend_hop(const HopName& hop, const Status& damage);
 
-  std::optional<FarEnd> far;  // once it has been looked at
+  std::optional<FarEnd> far;  // after it was checked
   std::optional<WorkFolder> temporary;
   std::filesystem::path folder;
   Digest last_digest;  // of the manifest of `last`
-  // What that names, if we have copied it: the next one shares its schema, and mostly its files
-  // beside the weights, and as long as `last` is there they are.
+  // The objects named by `last`, if we have copied it. The next version shares its schema and most
+  // side files, and they exist as long as `last` does.
   std::set<std::string> last_names;
   AddedHops hops;
   std::unique_ptr<ReplicaBeat> beat;

@@ -8,7 +8,7 @@
 namespace deltawire {
 namespace {
 
-// A source that is pruned again and again while it is copied is given up for now.
+// Gives up, for now, on a source that is pruned again and again during the copy.
 constexpr int kMostPlans = 8;
 constexpr size_t kMirrorIdDigits = 16;
 
@@ -39,7 +39,7 @@ Status Mirror::Impl::open_far() {
   return {};
 }
 
-// Whether the source has what the mirror holds, and it is the same.
+// Checks that the source has the same versions as the mirror.
 Status Mirror::Impl::check_history() {
   last_names.clear();
   DW_ASSIGN_OR_RETURN(last, far->chain().head());
@@ -54,7 +54,7 @@ Status Mirror::Impl::check_history() {
                      ": the mirror is ahead of its source, which has lost versions or is behind");
   }
   const Result<std::string> theirs = source.store().get(manifest_name(*last), kMaxManifestBytes);
-  if (!theirs.ok() && theirs.status().code() == Code::kNotFound) return {};  // pruned there
+  if (!theirs.ok() && theirs.status().code() == Code::kNotFound) return {};  // pruned in the source
   DW_RETURN_IF_ERROR(Status(theirs.status()));
   if (*theirs == ours.text) return {};
   return base_mismatch(store->url() + ": version " + std::to_string(*last) + " is manifest " +
@@ -71,7 +71,7 @@ Status Mirror::Impl::make_work_folder() {
     return {};
   }
   DW_RETURN_IF_ERROR(make_folder(options.work));
-  remove_stale_temporaries(options.work / "object");  // of mirrors that were killed
+  remove_stale_temporaries(options.work / "object");  // left by killed mirrors
   folder = options.work;
   return {};
 }
@@ -90,22 +90,26 @@ ObjectCopier Mirror::Impl::copier(bool verify) const {
 
 // ---- which version is next
 
-// The next version, with an anchor where the mirror does not hold the one before it; none: there
-// is none yet.
+// The next version to copy, with an anchor if the mirror does not hold its predecessor. None: there
+// is no new version yet.
 Result<std::optional<StartingPoint>> Mirror::Impl::plan() {
+  const auto go_on = [&]() -> Result<std::optional<StartingPoint>> {
+    DW_ASSIGN_OR_RETURN(const bool there, has_version(source.store(), *last + 1));
+    return there ? std::optional(StartingPoint{*last + 1, {}}) : std::nullopt;
+  };
   if (last) {
     DW_ASSIGN_OR_RETURN(const auto newest, source.newest_after(head.value_or(*last)));
     head = newest.version;
     if (!head || *head < *last) {
-      far.reset();  // says what is wrong, once more
+      far.reset();  // begin() reports what is wrong
       DW_RETURN_IF_ERROR(begin());
-      return std::optional<StartingPoint>();  // it was a moment's: the next look plans
+      return std::optional<StartingPoint>();  // a temporary condition; the next call plans
     }
     const bool leaves_out = options.since && *options.since > *last + 1;
     if (*head == *last && !leaves_out) return std::optional<StartingPoint>();
     if (!leaves_out) {
-      DW_ASSIGN_OR_RETURN(const bool there, has_version(source.store(), *last + 1));
-      if (there) return std::optional(StartingPoint{*last + 1, {}});
+      DW_ASSIGN_OR_RETURN(const auto next, go_on());
+      if (next) return next;
     }
   } else {
     DW_ASSIGN_OR_RETURN(head, source.head());
@@ -113,10 +117,10 @@ Result<std::optional<StartingPoint>> Mirror::Impl::plan() {
   }
   Result<StartingPoint> start = starting_point(source, last, options);
   if (start.ok()) return std::optional(*start);
-  // Of what is to be left out, nothing is whole: then all of it is copied.
+  // No version after `since` is stored whole: copy the versions before it, too.
   if (last && options.since && start.status().code() == Code::kNotFound && *last < *head) {
-    DW_ASSIGN_OR_RETURN(const bool there, has_version(source.store(), *last + 1));
-    if (there) return std::optional(StartingPoint{*last + 1, {}});
+    DW_ASSIGN_OR_RETURN(const auto next, go_on());
+    if (next) return next;
   }
   return start.status();
 }
@@ -137,7 +141,7 @@ Result<std::optional<Mirrored>> Mirror::Impl::next() {
       if (!hop) return std::optional<Mirrored>();
       DW_ASSIGN_OR_RETURN(auto copied, copy_hop(*hop));
       if (copied) return copied;
-      // A version has come, or this hop is of no use.
+      // A version has arrived, or the hop is not usable.
       DW_ASSIGN_OR_RETURN(const bool newer, has_version(source.store(), last.value_or(0) + 1));
       if (newer) break;
     }

@@ -44,7 +44,7 @@ Status AddedHops::look(const Chain& source, const Chain& mirror) {
 
 namespace {
 
-// What makes `version` one to begin with; none: nothing does.
+// The way to begin with `version`; none: it is not stored whole.
 Result<std::optional<StartingPoint>> whole_version(const Chain& source, const ChainNames& names,
                                                    uint64_t version) {
   const Result<VersionRecord> record = source.version(version);
@@ -61,7 +61,7 @@ Result<std::optional<StartingPoint>> whole_version(const Chain& source, const Ch
   return std::optional<StartingPoint>();
 }
 
-// The oldest that is stored whole.
+// The oldest version stored whole.
 Result<std::optional<StartingPoint>> oldest_whole(const Chain& source, const ChainNames& names,
                                                   std::optional<uint64_t> after) {
   for (const uint64_t version : names.versions) {
@@ -72,7 +72,7 @@ Result<std::optional<StartingPoint>> oldest_whole(const Chain& source, const Cha
   return std::optional<StartingPoint>();
 }
 
-// The newest whole one that leads to `wanted`.
+// The newest whole version that leads to `wanted`.
 Result<std::optional<StartingPoint>> newest_whole(const Chain& source, const ChainNames& names,
                                                   uint64_t wanted) {
   DW_ASSIGN_OR_RETURN(const auto anchor, anchor_leading_to(source, names, wanted));
@@ -96,7 +96,7 @@ Result<StartingPoint> starting_point(const Chain& source, std::optional<uint64_t
                                      const MirrorOptions& options) {
   DW_ASSIGN_OR_RETURN(ChainNames names, list_names(source));
   DW_ASSIGN_OR_RETURN(const std::optional<uint64_t> head, source.head());
-  if (head) names.versions.insert(*head);  // listings may be behind
+  if (head) names.versions.insert(*head);  // listings may be outdated
   const bool since = options.since && (!after || *options.since > *after);
   if (since && !names.versions.contains(*options.since)) {
     return no_such_version(source, names, *options.since);
@@ -108,7 +108,7 @@ Result<StartingPoint> starting_point(const Chain& source, std::optional<uint64_t
     DW_ASSIGN_OR_RETURN(found, newest_whole(source, names, since ? *options.since : *head));
   }
   if (!found || (after && found->version <= *after)) {
-    // A record that cannot be read, or that nobody trusted has signed, says more.
+    // An unreadable or untrusted record explains more than the message below.
     if (head) DW_RETURN_IF_ERROR(source.version(since ? *options.since : *head).status());
     return not_found(source.store().url() + ": no version is stored whole" +
                      (after ? " above version " + std::to_string(*after) : std::string()) +

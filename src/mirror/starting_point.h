@@ -1,4 +1,4 @@
-// The version that a mirror begins with, where it cannot go on from what it holds.
+// The version that a mirror begins with if it cannot continue from what it holds.
 #pragma once
 
 #include <cstdint>
@@ -13,36 +13,36 @@
 
 namespace deltawire {
 
-// Merged deltas and anchors of the source that the mirror does not have. They may be added to
-// versions that were copied long ago.
+// Merged deltas and anchors that the mirror lacks. The source may add them to versions that were
+// copied long ago.
 
 // One thread.
 class AddedHops {
  public:
-  // After a version was copied: the source may have some for it.
+  // Called after a version was copied: the source may have hops for it.
   void look_again() { due_ = 0; }
-  // The next one whose both ends the mirror holds, oldest first; none: there is none. Lists the
-  // source's at most once a minute, unless it is to look again.
+  // The oldest missing hop whose both ends the mirror holds; none: there is none. Lists the source
+  // at most once a minute, unless look_again() was called.
   Result<std::optional<HopName>> next(const Chain& source, const Chain& mirror);
-  // It is there now, or of no use: next() does not come back to it.
+  // The hop was copied or is not usable. next() does not return it again.
   void done(const HopName& hop);
 
  private:
   Status look(const Chain& source, const Chain& mirror);
 
-  double due_ = 0;  // when to look, by the steady clock
+  double due_ = 0;  // next time to look, on the steady clock
   std::deque<HopName> pending_;
   std::set<std::string> done_;
 };
 
 struct StartingPoint {
   uint64_t version = 0;
-  // Holds the version whole; none: the version itself does.
+  // The anchor with the version; none: the version is itself stored whole.
   std::optional<HopName> anchor;
 };
 
-// Above `after`, which the mirror holds. As MirrorOptions say; what they say of versions that
-// the mirror has passed does not count. NotFound when there is none.
+// The starting point after `after`, which the mirror holds, according to `options`. Settings for
+// versions that the mirror has passed are ignored. NotFound if there is none.
 Result<StartingPoint> starting_point(const Chain& source, std::optional<uint64_t> after,
                                      const MirrorOptions& options);
 

@@ -1,6 +1,5 @@
-// One publisher alone: in one go, or in two halves with the trainer's next step between them.
+// A single publisher, in one call or in two halves with the trainer's next step between them.
 #include <algorithm>
-#include <future>
 #include <map>
 
 #include "base/guard.h"
@@ -8,21 +7,10 @@
 
 namespace deltawire {
 
-struct Publisher::Impl::Attempt {
-  PublishClock clock;
-  std::vector<PublishTensor> tensors;
-  PublishReport report;
-  Draft draft;
-  Status unfit;                 // why the tensors of a rank cannot be published
-  Step step;                    // of ranks
-  std::future<Status> is_free;  // asked while the work goes on: a distant store takes its time
-  bool over = false;            // all is done: the report says how it went
-};
-
 namespace {
 
 Schema schema_of(std::span<const PublishTensor> tensors) {
-  std::map<std::string, TensorSpec> by_name;  // one may come in boxes
+  std::map<std::string, TensorSpec> by_name;  // a tensor may come in boxes
   for (const PublishTensor& tensor : tensors) {
     const TensorView& view = tensor.view;
     by_name[view.name] = view;
@@ -43,7 +31,8 @@ Publisher::Impl::Impl(std::shared_ptr<Store> store_, PublishOptions options_)
 Publisher::Impl::~Impl() = default;
 
 Status Publisher::Impl::take_tensors(Tensors given, Attempt* attempt) {
-  if (given.empty() && options.ranks.world == 1) {  // a rank may hold nothing, all of them may not
+  // one rank may hold nothing, but not all of them
+  if (given.empty() && options.ranks.world == 1) {
     return invalid_argument("there are no tensors to publish");
   }
   DW_ASSIGN_OR_RETURN(attempt->tensors, check_tensors(given));
@@ -64,13 +53,14 @@ Result<Publisher::Impl::Attempt> Publisher::Impl::begin(Tensors given, FullSourc
   Attempt attempt;
   attempt.step = step;
   attempt.unfit = captured
-                      ? invalid_argument("finish() what was captured before")
+                      ? invalid_argument("a version is captured already; call finish() first")
                       : guard_memory("publish", [&] { return prepare(given, source, &attempt); });
   if (options.ranks.world == 1) DW_RETURN_IF_ERROR(Status(attempt.unfit));
   return attempt;
 }
 
-// What comes before any work on the tensors. Rank 0 makes the run, and its files are the version's.
+// Everything that precedes the work on tensors. Rank 0 creates the run, and its side files are the
+// version's.
 Status Publisher::Impl::prepare(Tensors given, FullSource* source, Attempt* attempt) {
   DW_RETURN_IF_ERROR(take_tensors(given, attempt));
   if (source->extra_files) DW_RETURN_IF_ERROR(SideFiles::check(*source->extra_files));
@@ -81,7 +71,7 @@ Status Publisher::Impl::prepare(Tensors given, FullSource* source, Attempt* atte
   return put_sides(source);
 }
 
-// Of all ranks, or of one alone before anything is put.
+// For the tensors of all ranks, or of a single publisher before anything is put.
 Status Publisher::Impl::check_schema(const Schema& next) const {
   if (!head || options.schema_change) return {};
   const std::string change = describe_change(schema, next);
@@ -92,7 +82,7 @@ Status Publisher::Impl::check_schema(const Schema& next) const {
                           "the tensors of this one are meant to change");
 }
 
-// Files that change from here on do not matter: what was read is in the store.
+// Later changes of the files do not matter, because the store has what was read.
 Status Publisher::Impl::put_sides(FullSource* source) {
   DW_ASSIGN_OR_RETURN(source->sides,
                       SideFiles::gather(source->extra_files, parent().manifest, store));
@@ -100,7 +90,7 @@ Status Publisher::Impl::put_sides(FullSource* source) {
                             [this] { return !options.progress || options.progress(0, 1); });
 }
 
-// A version is new, too, when only the files beside the weights are.
+// A version is also new if only its side files are.
 Result<NewState> Publisher::Impl::join(const std::vector<PublishRecord>& ranks,
                                        const FullSource& source) const {
   DW_ASSIGN_OR_RETURN(NewState state, join_pieces(ranks, parent()));
@@ -109,7 +99,7 @@ Result<NewState> Publisher::Impl::join(const std::vector<PublishRecord>& ranks,
   return state;
 }
 
-// All that needs the tensors.
+// Everything that needs the tensors.
 Status Publisher::Impl::make_draft(const FullSource& source, bool keep, Attempt* attempt) {
   const Tensors tensors = attempt->tensors;
   attempt->is_free = std::async(std::launch::async, [this] { return check_free(); });
@@ -126,7 +116,7 @@ Status Publisher::Impl::make_draft(const FullSource& source, bool keep, Attempt*
   return {};
 }
 
-// `source`: null when the tensors have gone on.
+// `source`: null if the tensors may have changed since capture().
 Status Publisher::Impl::end(const FullSource* source, Attempt* attempt) {
   Draft& draft = attempt->draft;
   PublishReport& report = attempt->report;
@@ -163,15 +153,13 @@ PublishReport Publisher::Impl::report_of(Attempt attempt) const {
 Status Publisher::Impl::publish_in_one_go(const FullSource& source, Attempt* attempt) {
   if (options.ranks.world == 1) {
     Status made = make_draft(source, false, attempt);
-    if (!made.ok()) {  // what went wrong may be the reader's view of a file that was written to
+    if (!made.ok()) {  // the error may come from a file that was modified while it was read
       DW_RETURN_IF_ERROR(source.check());
       return made;
     }
     return end(&source, attempt);
   }
-  DW_ASSIGN_OR_RETURN(attempt->report, publish_as_rank({attempt->tensors, attempt->unfit, source,
-                                                        attempt->step, attempt->clock}));
-  return {};
+  return publish_as_rank(source, attempt);
 }
 
 Result<PublishReport> Publisher::Impl::publish_once(Tensors tensors, FullSource source, Step step) {
@@ -180,7 +168,8 @@ Result<PublishReport> Publisher::Impl::publish_once(Tensors tensors, FullSource 
   return report_of(std::move(attempt));
 }
 
-// A version that is stored whole takes the tensors until the end; so do changes too many to keep.
+// A version stored whole needs the tensors until the end, and so do changes that are too large to
+// keep.
 bool Publisher::Impl::needs_tensors(const Attempt& attempt) const {
   if (!attempt.draft.stream) return true;
   if (snapshot->needs_changes() && !attempt.draft.kept->complete()) return true;
@@ -211,25 +200,17 @@ Result<PublishReport> Publisher::Impl::finish_once() {
   return report_of(std::move(*attempt));
 }
 
-// Who fails does not know the chain's head any more: another publisher may have been first, or a
-// commit may yet appear. The next publish asks.
+// After a failure the chain's head is uncertain: another publisher may have been first, or a commit
+// may still appear. The next publish reads the head again.
 
 Result<PublishReport> Publisher::Impl::publish(Tensors tensors, FullSource source, Step step) {
-  Result<PublishReport> report = publish_once(tensors, std::move(source), step);
-  uncertain = uncertain || !report.ok();
-  return report;
+  return noted(publish_once(tensors, std::move(source), step));
 }
 
 Status Publisher::Impl::capture(Tensors tensors, FullSource source, Step step) {
-  Status status = capture_once(tensors, std::move(source), step);
-  uncertain = uncertain || !status.ok();
-  return status;
+  return noted(capture_once(tensors, std::move(source), step));
 }
 
-Result<PublishReport> Publisher::Impl::finish() {
-  Result<PublishReport> report = finish_once();
-  uncertain = uncertain || !report.ok();
-  return report;
-}
+Result<PublishReport> Publisher::Impl::finish() { return noted(finish_once()); }
 
 }  // namespace deltawire

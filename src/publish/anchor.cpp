@@ -8,7 +8,7 @@
 namespace deltawire {
 namespace {
 
-constexpr size_t kPages = 4;  // of hop records since the last anchor that the head knows
+constexpr size_t kPages = 4;  // of hop records after the last anchor that the head names
 
 }  // namespace
 
@@ -23,7 +23,7 @@ Result<AnchorPoint> newest_anchor(const Chain& chain, const Manifest& head) {
   if (point.version != head.anchor) return point;
   const Result<VersionRecord> record = chain.version(head.anchor);
   if (record.ok()) point.chain_bytes = record->manifest.chain_bytes;
-  // Pruned: what it cost since is counted from here.
+  // If the version was pruned, its costs count from here.
   if (record.ok() || record.status().code() == Code::kNotFound) return point;
   return record.status();
 }

@@ -1,4 +1,4 @@
-// Anchors: versions that are stored whole beside the deltas that lead to them.
+// Anchors: versions stored whole in addition to their deltas.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@
 
 namespace deltawire {
 
-// The newest version that is stored whole, and what all versions up to it have cost.
+// The newest version stored whole, and the bytes of all versions up to it.
 struct AnchorPoint {
   uint64_t version = 0, bytes = 0, chain_bytes = 0;
 };
 
-// The newest one up to `head`: what its manifest says, or an anchor that was added since.
+// The newest one up to `head`: from the head's manifest, or an anchor added later.
 Result<AnchorPoint> newest_anchor(const Chain& chain, const Manifest& head);
 
-// Whether `head`, a delta, is due to be stored whole.
+// Whether `head`, a delta, must be stored whole, too.
 bool anchor_due(const Anchors& rule, const Manifest& head, const AnchorPoint& newest);
 
-// Puts the files of a committed version, copies of `sides` among them, and a hop record that leads
-// to it from nothing; `replace`: in place of one that is of no use. Returns their bytes. `prove` is
-// asked meanwhile whether what the files are made of is that version.
+// Puts the files of a committed version, including copies of `sides`, and a hop record that leads
+// to it from nothing. `replace`: replaces an unusable hop record. Meanwhile calls `prove` to check
+// that the files are made of that version. Returns the size of the files.
 Result<uint64_t> add_anchor(const Chain& chain, const VersionRecord& version,
                             std::vector<FullFile> files, const SideFiles& sides, PublishClock clock,
                             const Progress& progress, const std::function<Status()>& prove,

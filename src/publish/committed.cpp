@@ -1,4 +1,4 @@
-// From what was put to a version, and what follows from there being one.
+// Commits a draft, and does what follows a commit.
 #include "base/guard.h"
 #include "base/process.h"
 #include "base/sync_point.h"
@@ -8,7 +8,7 @@
 
 namespace deltawire {
 
-// Everything that a manifest says beside its parts.
+// Fills in the manifest, except for its parts.
 Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
   Manifest& manifest = draft->manifest;
   manifest.run = chain->run();
@@ -16,13 +16,13 @@ Status Publisher::Impl::complete(Draft* draft, PublishClock clock) {
   if (head) {
     manifest.parent = head->digest;
   } else if (manifest.version != 0) {
-    manifest.parent = digest_of(DigestKind::kSha256, {});  // of nothing: there is none
+    manifest.parent = digest_of(DigestKind::kSha256, {});  // an empty digest: there is no parent
   }
   manifest.origin = options.origin.place;
   manifest.created = utc_now();
   manifest.publisher = process_name();
   if (head && draft->state.schema == schema) {
-    manifest.schema = head->manifest.schema;  // it is there: the head names it
+    manifest.schema = head->manifest.schema;  // already stored: the head names it
   } else {
     DW_ASSIGN_OR_RETURN(manifest.schema, put_schema(*chain, draft->state.schema));
   }
@@ -44,13 +44,13 @@ Status Publisher::Impl::commit(Draft* draft, const FullSource* source, PublishCl
                                PublishReport* report) {
   const double begin = clock.now();
   Commit result;
-  // Asked once more where that is cheap, and where a disk can go away under a folder.
+  // Repeated where this is cheap and where the disk of a folder may have been unmounted.
   result.status = store->local_folder().empty() ? Status() : check_free();
   if (result.status.ok() && !whole_reason.empty()) result.status = remove_lost_hops();
   if (result.status.ok()) result.status = complete(draft, clock);
   if (result.status.ok()) {
-    // What was put agrees with the manifest. Whether it is a state that ever was, or the mixture of
-    // two saves, the source says.
+    // The objects match the manifest. The source tells whether they are a single state or a mixture
+    // of two saves.
     result = commit_version(*chain, draft->manifest, options,
                             [&] { return source ? source->check() : Status(); });
   }
@@ -78,11 +78,12 @@ Status Publisher::Impl::commit(Draft* draft, const FullSource* source, PublishCl
   return {};
 }
 
-// The version stands whatever happens here; a snapshot that could not be advanced is read again.
+// The version is committed whatever happens here. If the snapshot cannot be advanced, it is read
+// again.
 void Publisher::Impl::advance(Tensors tensors, bool stay, const Draft& draft, PublishClock clock,
                               PublishReport* report) {
   const uint64_t version = head->manifest.version;
-  // What was not needed to publish is made only of a version that is at hand whole.
+  // A snapshot that this publish did not need is created only from a version stored whole.
   if (!snapshot && (anchors == nullptr || head->manifest.kind != VersionKind::kFull)) return;
   const double begin = clock.now();
   const KeptChanges* const kept = draft.kept && draft.kept->complete() ? &*draft.kept : nullptr;
@@ -97,7 +98,7 @@ void Publisher::Impl::advance(Tensors tensors, bool stay, const Draft& draft, Pu
         {version, tensors, draft.pieces, draft.at_hand(), kept, device.get(), stay});
   };
   const Status status =
-      guard_memory("the snapshot", advance);  // out of memory is no reason to fail either
+      guard_memory("the snapshot", advance);  // running out of memory is not an error here either
   DW_SYNC_POINT("publish: snapshot advanced");
   report->phases.push_back({"advance", begin, clock.now()});
   if (status.ok()) return;
@@ -107,7 +108,7 @@ void Publisher::Impl::advance(Tensors tensors, bool stay, const Draft& draft, Pu
       status.to_string());
 }
 
-// The version stands without it; if it cannot be made now it is still due next time.
+// The version is committed without the anchor. If it fails now, it is due again next time.
 void Publisher::Impl::add_anchor_if_due(Tensors tensors, const Draft& draft,
                                         const FullSource& source, PublishClock clock,
                                         PublishReport* report) {
@@ -141,7 +142,7 @@ void Publisher::Impl::notice_float32(Tensors tensors, PublishReport* report) {
   if (!dense || !same || reported_float32) return;
   uint64_t bytes = 0;
   for (const PublishTensor& tensor : tensors) {
-    // All of a LoRA adapter changes with every step, in any dtype.
+    // All weights of a LoRA adapter change in every step, in any dtype.
     const bool adapter = tensor.view.name.starts_with("base_model.model.");
     if (tensor.view.dtype == DType::kF32 && !adapter) bytes += published_bytes(tensor);
   }

@@ -1,4 +1,4 @@
-// From tensors to what is put for a version: parts of what changed, or all of it.
+// From tensors to the objects of a version: parts with the changes, or all files.
 #include "base/bytes.h"
 #include "base/sync_point.h"
 #include "chain/names.h"
@@ -28,7 +28,8 @@ Result<std::vector<FullFile>> FullSource::files(const Contents& contents, Thread
                                                 const CodedThere& there) const {
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, weights(contents));
   if (pack != nullptr) DW_RETURN_IF_ERROR(pack_files(&own, pack, there));
-  if (there.check_unchanged) own.front().check_unchanged = there.check_unchanged;  // of all files
+  // covers all files
+  if (there.check_unchanged) own.front().check_unchanged = there.check_unchanged;
   for (FullFile& copy : sides->copies()) own.push_back(std::move(copy));
   return own;
 }
@@ -36,6 +37,18 @@ Result<std::vector<FullFile>> FullSource::files(const Contents& contents, Thread
 void Draft::abandon() {
   if (stream) stream->abandon();
   if (upload) upload->abandon();
+}
+
+Status Draft::finish_upload(std::string reason, PublishReport* report) {
+  DW_ASSIGN_OR_RETURN(manifest.parts, upload->finish());
+  if (Status status = sides->check_copies(manifest.parts); !status.ok()) {
+    abandon();
+    return status;
+  }
+  add_phase(upload->upload_phase(), report);
+  manifest.kind = VersionKind::kFull;
+  manifest.reason = std::move(reason);
+  return {};
 }
 
 void Draft::take_back() {
@@ -56,7 +69,8 @@ std::vector<ObjectAtHand> Draft::at_hand() const {
   return objects;
 }
 
-std::unique_ptr<PartStream> Publisher::Impl::open_stream(Tensors tensors, PublishClock clock) {
+// The snapshot on a device is advanced with the changes, because no other method writes so little.
+Draft Publisher::Impl::begin_delta(Tensors tensors, bool keep, PublishClock clock) {
   const MemoryShares shares = share_memory(options.limits.memory_bytes, options.part_bytes);
   PartStreamOptions parts;
   parts.folder = part_folder(next_version(), random_hex(kAttemptDigits), options.ranks.rank);
@@ -69,13 +83,8 @@ std::unique_ptr<PartStream> Publisher::Impl::open_stream(Tensors tensors, Publis
   const auto keep_going = [this, model_bytes = bytes_of(tensors)] {
     return !options.progress || options.progress(model_bytes, model_bytes);
   };
-  return std::make_unique<PartStream>(*store, parts, clock, keep_going);
-}
-
-// A device's snapshot is advanced by the changes: there is no cheaper way to write only those.
-Draft Publisher::Impl::begin_delta(Tensors tensors, bool keep, PublishClock clock) {
   Draft draft;
-  draft.stream = open_stream(tensors, clock);
+  draft.stream = std::make_unique<PartStream>(*store, parts, clock, keep_going);
   if (keep || device) draft.kept.emplace(options.limits.memory_bytes / kKeptShare);
   return draft;
 }
@@ -119,7 +128,7 @@ Result<Draft> Publisher::Impl::draft_delta(Tensors tensors, const FullSource& so
   return draft;
 }
 
-// A snapshot on disk that is not what the chain says is made anew, once.
+// If the snapshot on disk does not match the chain, it is rebuilt once.
 Result<Draft> Publisher::Impl::draft_delta_or_rebuild(Tensors tensors, const FullSource& source,
                                                       bool keep, PublishClock clock,
                                                       std::string* full_reason,
@@ -148,12 +157,13 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> own, source.files(contents, pack(), there));
   const double begin = clock.now();
   std::vector<PublishRecord> records(1);
-  if (head && !why_whole().empty()) {  // nothing was compared: it may turn out that nothing changed
+  // nothing was compared yet, so the version may turn out to be unchanged
+  if (head && !why_whole().empty()) {
     DW_ASSIGN_OR_RETURN(records[0].pieces, hash_state(tensors, parent(), device.get(), &pool));
     DW_ASSIGN_OR_RETURN(draft.state, join(records, source));
     if (draft.state.unchanged) return draft;
   }
-  // Files go on their way while tensors are hashed: both read the same, or one of them fails.
+  // Uploads while hashing. If the two reads differ, one of them fails.
   draft.upload =
       std::make_unique<FullUpload>(*store, full_folder(next_version(), random_hex(kAttemptDigits)),
                                    std::move(own), clock, options.progress);
@@ -161,16 +171,9 @@ Result<Draft> Publisher::Impl::draft_full(Tensors tensors, const FullSource& sou
                       hash_contents(tensors, contents, parent(), &pool, &there.digests));
   report->phases.push_back({"hash", begin, clock.now()});
   DW_ASSIGN_OR_RETURN(draft.state, join_pieces(records, parent()));
-  draft.state.unchanged = false;  // it was not a moment ago, or was found too dense
+  draft.state.unchanged = false;  // it has just changed, or was too dense
   draft.pieces = std::move(records[0].pieces);
-  DW_ASSIGN_OR_RETURN(draft.manifest.parts, draft.upload->finish());
-  if (Status status = draft.sides->check_copies(draft.manifest.parts); !status.ok()) {
-    draft.abandon();
-    return status;
-  }
-  add_phase(draft.upload->upload_phase(), report);
-  draft.manifest.kind = VersionKind::kFull;
-  draft.manifest.reason = std::move(reason);
+  DW_RETURN_IF_ERROR(draft.finish_upload(std::move(reason), report));
   return draft;
 }
 

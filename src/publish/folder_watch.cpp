@@ -23,10 +23,10 @@ namespace {
 
 constexpr uint64_t kMaxMemoryBytes = uint64_t{64} << 20;
 constexpr std::string_view kMemoryFormat = "watched/1";
-// Shorter waits between looks would not see more.
+// More frequent checks would not find more.
 constexpr double kShortestPause = 0.05;
 
-// Adds a file's name, size and time; false when it is gone again.
+// Adds a file's name, size and time to the text. False if the file is gone.
 bool add_file(const fs::path& path, const std::string& name, std::string* text,
               int64_t* modified_ns) {
   struct stat info;
@@ -39,17 +39,17 @@ bool add_file(const fs::path& path, const std::string& name, std::string* text,
 
 }  // namespace
 
-FolderWatch::FolderWatch(fs::path folder, WatchOptions options)
-    : folder_(std::move(folder)), options_(options) {
+FolderWatch::FolderWatch(fs::path folder, double settle_seconds)
+    : folder_(std::move(folder)), settle_seconds_(settle_seconds) {
   events_->watch(folder_, true);
 }
 
-Result<FolderWatch> FolderWatch::open(fs::path folder, WatchOptions options) {
+Result<FolderWatch> FolderWatch::open(fs::path folder, double settle_seconds) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
     return not_found(folder.string() + ": no such folder to watch");
   }
-  return FolderWatch(std::move(folder), options);
+  return FolderWatch(std::move(folder), settle_seconds);
 }
 
 Status FolderWatch::remember_in(fs::path file) {
@@ -100,7 +100,7 @@ Result<std::vector<fs::path>> FolderWatch::ready() {
     seen[name] = {look.fingerprint, same ? before->second.since : now};
     const auto known = remembered_.find(name);
     if (known != remembered_.end() && known->second == look.fingerprint) continue;
-    if (now - seen[name].since >= options_.settle_seconds) {
+    if (now - seen[name].since >= settle_seconds_) {
       settled.emplace_back(look.modified_ns, name);
     } else {
       unsettled_ += look.candidate;
@@ -124,7 +124,7 @@ Result<std::vector<fs::path>> FolderWatch::ready() {
       complete.push_back(path);
       continue;
     }
-    // Not a checkpoint, or not yet: looked at again when its files change or by and by.
+    // Not a checkpoint, or incomplete. Checked again when its files change, and now and then.
     const std::string place = path.string() + ": ";
     std::string& reason = skipped[name] = status.message();
     if (reason.starts_with(place)) reason.erase(0, place.size());
@@ -139,7 +139,7 @@ Result<std::vector<fs::path>> FolderWatch::ready() {
 Status FolderWatch::remember(const fs::path& checkpoint) {
   const auto seen = seen_.find(checkpoint.filename().string());
   if (seen == seen_.end()) return {};
-  // As it was when it was found ready: what was written since is new.
+  // Uses the fingerprint from when it was found ready, so that later writes count as new.
   remembered_[seen->first] = seen->second.fingerprint;
   return write_memory();
 }

@@ -1,4 +1,4 @@
-// Checkpoints that appear in a folder: which of them are complete and new, and in which order.
+// Finds new, complete checkpoints that appear in a folder, and their order.
 #pragma once
 
 #include <cstdint>
@@ -14,47 +14,42 @@
 
 namespace deltawire {
 
-struct WatchOptions {
-  // A checkpoint counts as written when none of its files has changed for so long.
-  double settle_seconds = 2;
-};
-
-// A checkpoint is a .safetensors file or a folder in the watched one; hidden ones are passed over.
-// It is complete when its index, its shards and their headers fit together and it has settled. One
-// thread.
+// A checkpoint is a .safetensors file or a folder in the watched folder; hidden ones are skipped.
+// It is complete when its index, shards and headers are consistent and it has settled. One thread.
 class FolderWatch {
  public:
-  static Result<FolderWatch> open(std::filesystem::path folder, WatchOptions options);
+  // A checkpoint counts as written when none of its files has changed for `settle_seconds`.
+  static Result<FolderWatch> open(std::filesystem::path folder, double settle_seconds);
 
-  // Where those that were published are remembered from one process to the next. Until this is
-  // said they are remembered in memory only.
+  // Sets the file that remembers published checkpoints across processes. Without it they are
+  // remembered only in memory.
   Status remember_in(std::filesystem::path file);
 
-  // Those that are complete and not remembered, the one that was written first first. Looks at
-  // names, sizes and times, and opens only what has settled.
+  // The checkpoints that are complete and not remembered, oldest first. Examines names, sizes and
+  // times, and opens only settled checkpoints.
   Result<std::vector<std::filesystem::path>> ready();
-  // What was passed over since this was last asked, and why: each once, until it changes.
+  // The items skipped since the last call, with reasons. Each is reported once until it changes.
   struct Skipped {
     std::filesystem::path path;
     std::string reason;
   };
   std::vector<Skipped> newly_skipped() { return std::exchange(newly_skipped_, {}); }
-  // Whether the last look saw checkpoints that may still be written.
+  // Whether the last check found checkpoints that may still be incomplete.
   bool expects_more() const noexcept { return unsettled_ != 0; }
-  // It need not be looked at again until its files change.
+  // Ignores this checkpoint until its files change.
   Status remember(const std::filesystem::path& checkpoint);
-  // Returns when something happened in the folder, or after `seconds`. Where the system does not
-  // tell, as on network filesystems, it sleeps.
+  // Returns when something happens in the folder, or after `seconds`. Sleeps where the system
+  // reports no events, as on network filesystems.
   void wait(double seconds);
 
  private:
-  // What tells one state of a checkpoint from another without reading it.
+  // Identifies a state of a checkpoint without reading its contents.
   struct Look {
     std::string fingerprint;
-    int64_t modified_ns = 0;  // the newest file's
-    bool candidate = true;    // by its name
+    int64_t modified_ns = 0;  // of the newest file
+    bool candidate = true;    // judging by its name
   };
-  explicit FolderWatch(std::filesystem::path folder, WatchOptions options);
+  FolderWatch(std::filesystem::path folder, double settle_seconds);
   Result<std::map<std::string, Look>> look() const;
   Status read_memory();
   Status write_memory() const;
@@ -64,7 +59,7 @@ class FolderWatch {
     double since = 0;
   };
   std::filesystem::path folder_;
-  WatchOptions options_;
+  double settle_seconds_;
   std::map<std::string, Seen> seen_;               // by name
   std::map<std::string, std::string> remembered_;  // name -> fingerprint
   std::map<std::string, std::string> skipped_;     // name -> reason

@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/sync_point.h"
-#include "diff/packed_body.h"
+#include "diff/coded_array.h"
 #include "format/checkpoint_files.h"
 #include "store/bodies.h"
 #include "tensor/box.h"
@@ -19,17 +19,17 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kSingleFile = "model.safetensors";
-// What PEFT calls the file of an adapter, and engines look for.
+// PEFT's file name for an adapter, which engines expect.
 constexpr std::string_view kAdapterFile = "adapter_model.safetensors";
 
-// One safetensors file whose tensors come in pieces.
+// One safetensors file whose tensors are assembled from pieces.
 class ShardBody final : public Body {
  public:
   static Result<std::shared_ptr<const Body>> make(std::vector<WholeTensor> tensors) {
     std::vector<TensorSpec> specs;
     for (const WholeTensor& tensor : tensors) specs.push_back(tensor.spec);
     auto body = std::make_shared<ShardBody>();
-    // transformers refuses a file that does not say which framework it is for.
+    // transformers requires the framework to be named.
     DW_ASSIGN_OR_RETURN(body->header_, serialise_safetensors_header(specs, {{"format", "pt"}}));
     body->size_ = body->header_.size();
     for (WholeTensor& tensor : tensors) {
@@ -82,7 +82,7 @@ class ShardBody final : public Body {
     std::vector<PlacedPiece> pieces;
   };
 
-  // What the piece has of the tensor's bytes from `begin` on.
+  // Copies the piece's share of the tensor's bytes, starting at `begin`.
   static Status read_piece(const PlacedPiece& piece, uint64_t begin, MutableBytes out) {
     const uint64_t end = begin + out.size(), row_bytes = piece.rows.row_bytes();
     for (uint64_t row = piece.rows.first_behind(begin); row < piece.rows.count(); ++row) {
@@ -101,7 +101,7 @@ class ShardBody final : public Body {
   uint64_t size_ = 0;
 };
 
-// Wide elements first, so that all are aligned; then by name: Hugging Face's order.
+// Wide elements first, so that all are aligned, then by name: the order of Hugging Face.
 void sort_for_file(std::vector<WholeTensor>* tensors) {
   std::sort(tensors->begin(), tensors->end(), [](const WholeTensor& a, const WholeTensor& b) {
     const uint32_t a_bits = dtype_bits(a.spec.dtype), b_bits = dtype_bits(b.spec.dtype);
@@ -109,12 +109,11 @@ void sort_for_file(std::vector<WholeTensor>* tensors) {
   });
 }
 
-// The names of an adapter, as PEFT saves it; in a model they have the name of the adapter inside.
-template <typename Tensors, typename NameOf>
-bool is_adapter(const Tensors& tensors, NameOf name_of) {
+// Whether the names are those of an adapter saved by PEFT. Inside a model the names include the
+// adapter's name.
+bool is_adapter(const std::vector<std::string_view>& names) {
   bool has_lora = false;
-  for (const auto& tensor : tensors) {
-    const std::string_view name = name_of(tensor);
+  for (const std::string_view name : names) {
     if (!name.starts_with("base_model.model.")) return false;
     has_lora |= name.ends_with(".lora_A.weight") || name.ends_with(".lora_embedding_A");
   }
@@ -127,7 +126,7 @@ std::string shard_name(size_t number, size_t of) {
   return text;
 }
 
-// Counts what goes by.
+// Counts the bytes that are read.
 class CountingBody final : public Body {
  public:
   CountingBody(const Body& body, std::atomic<uint64_t>* count) : body_(body), count_(count) {}
@@ -142,7 +141,7 @@ class CountingBody final : public Body {
   std::atomic<uint64_t>* const count_;
 };
 
-// Every reader must take the names, and the store.
+// Whether the store and every reader accept the names.
 bool names_fit(const Checkpoint& checkpoint) {
   std::vector<NamedSize> files;
   for (const CheckpointFile& file : checkpoint.files()) {
@@ -156,14 +155,22 @@ bool names_fit(const Checkpoint& checkpoint) {
 
 Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensors,
                                                  uint64_t shard_bytes) {
-  std::sort(tensors.begin(), tensors.end(),
-            [](const WholeTensor& a, const WholeTensor& b) { return a.spec.name < b.spec.name; });
-  const bool adapter = is_adapter(
-      tensors, [](const WholeTensor& tensor) -> std::string_view { return tensor.spec.name; });
-  if (adapter) shard_bytes = UINT64_MAX;  // PEFT and engines know no adapters in several files
+  std::stable_sort(tensors.begin(), tensors.end(), [](const WholeTensor& a, const WholeTensor& b) {
+    return a.spec.name < b.spec.name;
+  });
+  std::vector<std::string_view> names;
+  for (const WholeTensor& tensor : tensors) names.push_back(tensor.spec.name);
+  const bool adapter = is_adapter(names);
+  // PEFT and engines do not support adapters in several files
+  if (adapter) shard_bytes = UINT64_MAX;
   std::vector<std::vector<WholeTensor>> shards(1);
   uint64_t filled = 0, total = 0;
   for (WholeTensor& tensor : tensors) {
+    if (!shards.back().empty() && shards.back().back().spec.name == tensor.spec.name) {
+      std::move(tensor.pieces.begin(), tensor.pieces.end(),
+                std::back_inserter(shards.back().back().pieces));
+      continue;
+    }
     DW_ASSIGN_OR_RETURN(const uint64_t size,
                         tensor_size_bytes(tensor.spec.dtype, tensor.spec.shape));
     if (filled != 0 && size > shard_bytes - std::min(filled, shard_bytes)) {
@@ -202,11 +209,9 @@ Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint,
     }
     return lay_out_checkpoint(std::move(tensors));
   }
-  const std::string_view single =
-      is_adapter(checkpoint.tensors(),
-                 [](const auto& tensor) -> std::string_view { return tensor.view.name; })
-          ? kAdapterFile
-          : kSingleFile;
+  std::vector<std::string_view> names;
+  for (const CheckpointTensor& tensor : checkpoint.tensors()) names.push_back(tensor.view.name);
+  const std::string_view single = is_adapter(names) ? kAdapterFile : kSingleFile;
   std::vector<FullFile> files;
   for (const CheckpointFile& file : checkpoint.files()) {
     const std::string name = checkpoint.has_index() ? file.name : std::string(single);
@@ -250,7 +255,7 @@ FullUpload::FullUpload(Store& store, std::string folder, std::vector<FullFile> f
                                                   progress(std::min(read_.load(), total), total);
                                          });
   for (size_t i = 0; i < files_.size(); ++i) {
-    // Cannot fail: nothing limits what waits. A failure of a job shows in finish().
+    // Cannot fail, because the queue is not limited. finish() reports failures of the jobs.
     (void)queue_->push(0, [this, i, stop = &queue_->stopping()] { return put(i, *stop); });
   }
 }

@@ -1,5 +1,4 @@
-// A version stored whole: the files of a plain Hugging Face checkpoint directory, streamed from
-// where the tensors are.
+// A version stored whole: the files of a Hugging Face checkpoint folder, streamed from the tensors.
 #pragma once
 
 #include <atomic>
@@ -19,8 +18,7 @@
 
 namespace deltawire {
 
-// A tensor, from the pieces that make it up: itself whole, or the boxes of several ranks, which
-// cover it exactly.
+// A tensor and the pieces that cover it exactly: the whole tensor, or the boxes of several ranks.
 struct WholeTensor {
   struct Piece {
     Box box;
@@ -31,33 +29,34 @@ struct WholeTensor {
 };
 
 struct FullFile {
-  std::string name;  // inside the directory
+  std::string name;  // in the folder
   std::shared_ptr<const Body> body;
-  std::shared_ptr<const Body> plain = {};        // of a packed one: the file itself
-  std::function<Status()> check_unchanged = {};  // asked when it was put, where it is set
+  std::shared_ptr<const Body> plain = {};        // the plain file, if `body` is a packed one
+  std::function<Status()> check_unchanged = {};  // called after the upload, if set
 };
 
-// A fifth of what Hugging Face's own writer takes by default: a file is hashed by one thread.
+// A fifth of the size that Hugging Face's writer uses, because each file is hashed by one thread.
 inline constexpr uint64_t kShardBytes = 1'000'000'000;
 
-// model.safetensors, or model-00001-of-0000N.safetensors ... and their index when there is more
-// than `shard_bytes`. Tensors with the names of PEFT's adapters make adapter_model.safetensors.
-// Nothing is copied.
+// Creates model.safetensors, or model-00001-of-0000N.safetensors ... with an index if the tensors
+// are larger than `shard_bytes`. Tensors named like PEFT's adapters become
+// adapter_model.safetensors. The pieces of a tensor may come as several items with its name. Copies
+// nothing.
 Result<std::vector<FullFile>> lay_out_checkpoint(std::vector<WholeTensor> tensors,
                                                  uint64_t shard_bytes = kShardBytes);
-// A checkpoint on disk, file by file as it is; a single file becomes model.safetensors, or
-// adapter_model.safetensors. Names that no object can have, or that readers do not take, make it be
-// laid out anew. `contents` are those of its tensors, in their order.
+// The files of a checkpoint on disk, as they are. A single file becomes model.safetensors or
+// adapter_model.safetensors. If the store or readers do not accept the names, the files are laid
+// out anew. `contents`: the contents of the tensors, in order.
 Result<std::vector<FullFile>> files_of_checkpoint(const Checkpoint& checkpoint,
                                                   const Contents& contents);
 
-// All weights among the files for which it pays, under their packed names.
+// Packs the weight files that become smaller, and gives them packed names.
 Status pack_files(std::vector<FullFile>* files, ThreadPool* pool, const CodedThere& there = {});
 
 uint64_t total_bytes(const std::vector<FullFile>& files);
 
-// Puts files into a folder of the store, from the moment it is made. Destroyed before finish() has
-// succeeded, it takes back what it had put.
+// Uploads files to a folder of the store, starting in the constructor. If destroyed before finish()
+// has succeeded, removes what it put.
 class FullUpload {
  public:
   FullUpload(Store& store, std::string folder, std::vector<FullFile> files, PublishClock clock,

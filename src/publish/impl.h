@@ -1,4 +1,4 @@
-// What a Publisher holds, for the files that make up its steps.
+// The state of a Publisher, shared by the files that implement its steps.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,6 @@
 #include "diff/diff.h"
 #include "publish/anchor.h"
 #include "publish/full_version.h"
-#include "publish/known_stores.h"
 #include "publish/ranks.h"
 #include "publish/record.h"
 #include "publish/side_files.h"
@@ -25,34 +24,36 @@
 
 namespace deltawire {
 
-// A version on its way: what was put for it, and what its manifest will say.
+// A version in preparation: the objects put for it, and its manifest.
 struct Draft {
   Manifest manifest;
   NewState state;
   std::vector<PieceRecord> pieces;  // of the tensors, as published
   std::optional<KeptChanges> kept;
-  // One of them. Unless it was finished, it takes back what was put.
+  // At most one of the two is set. Its destructor removes what it put, unless it was finished.
   std::unique_ptr<PartStream> stream;
   std::unique_ptr<FullUpload> upload;
-  // The files beside the weights; other drafts of the same version may share them.
+  // The side files. Other drafts of the same version may share them.
   std::shared_ptr<SideFiles> sides;
 
-  void abandon();    // takes back what was put, but for the files beside the weights
-  void take_back();  // all of it
-  // What was put, as far as it need not be fetched again.
+  // Waits for the files of a version stored whole.
+  Status finish_upload(std::string reason, PublishReport* report);
+  void abandon();    // removes what was put, except for side files
+  void take_back();  // removes everything
+  // The objects that were put and are available locally.
   std::vector<ObjectAtHand> at_hand() const;
 };
 
-// The new state as a checkpoint directory; weights are asked for only when they are needed.
+// The new state as a checkpoint folder. `weights` is called only when needed.
 struct FullSource {
   std::function<Result<std::vector<FullFile>>(const Contents& contents)> weights;
-  std::optional<SidePaths> extra_files;  // none: those of the version before
-  // Io when the files that the tensors are read from were written to; may be empty.
+  std::optional<SidePaths> extra_files;  // none: as in the previous version
+  // Io if the files that the tensors come from were modified. May be empty.
   std::function<Status()> check_unchanged = {};
   std::shared_ptr<SideFiles> sides =
-      {};  // made of the extra files when the version before is known
+      {};  // made from the extra files once the previous version is known
 
-  // `pack`: null for plain files. `there`: what need not be read from the contents.
+  // `pack`: null for plain files. `there`: what need not be read from `contents`.
   Result<std::vector<FullFile>> files(const Contents& contents, ThreadPool* pack,
                                       const CodedThere& there = {}) const;
   Status check() const { return check_unchanged ? check_unchanged() : Status(); }
@@ -76,14 +77,27 @@ inline void describe_state(const NewState& state, PublishReport* report) {
   report->num_changed = state.num_changed;
 }
 
-// What one rank of several is to publish.
-struct RankTask {
-  std::span<const PublishTensor> tensors;
-  Status unfit;  // why they cannot be published: the others hear of it
-  const FullSource& source;
-  std::optional<uint64_t> step;
-  PublishClock clock;
+// A note in the snapshot's folder: which store it was published to, and the newest version there.
+// It distinguishes a new or outdated store from one that has lost its run or versions.
+
+struct KnownVersion {
+  std::string run;
+  Held version;
+  std::string elsewhere = {};  // another store it was published to; empty: this one
 };
+
+// Best effort: without the note, losses are not noticed; nothing else depends on it.
+void remember_store(const Store& store, const std::filesystem::path& snapshot,
+                    const std::optional<KnownVersion>& newest);
+std::optional<KnownVersion> known_version(const Store& store,
+                                          const std::filesystem::path& snapshot);
+
+// For a store without a run. NotFound if the snapshot belongs to a run or, with a snapshot per run,
+// if one of them belongs to a run in this store.
+Status check_no_run_was_here(const Store& store, const SnapshotInFolder& place);
+
+// Removes what would cause a refusal: the notes, and the snapshot if there is one for all runs.
+Status forget_runs(const Store& store, const SnapshotInFolder& place);
 
 struct Publisher::Impl {
   Impl(std::shared_ptr<Store> store_, PublishOptions options_);
@@ -91,22 +105,22 @@ struct Publisher::Impl {
 
   const std::shared_ptr<Store> store;
   const PublishOptions options;
-  const SnapshotInFolder* const on_disk;  // of the options; null: the snapshot is in memory
-  const Anchors* const anchors;           // of the options; null: every version is stored whole
+  const SnapshotInFolder* const on_disk;  // of the options; null if the snapshot is in memory
+  const Anchors* const anchors;           // of the options; null if every version is stored whole
   ChainKeys keys;
   ThreadPool pool;
 
   std::optional<Chain> chain;
-  std::optional<VersionRecord> head;  // the version that the snapshot is
+  std::optional<VersionRecord> head;  // the version of the snapshot
   Schema schema;                      // of the head
   AnchorPoint anchor;
-  std::shared_ptr<PublishDevice> device;  // from the first tensor on that is on one
-  std::unique_ptr<Snapshot> snapshot;     // null: to be read from the chain before it is used
-  bool uncertain = false;                 // whether `head` is still the chain's must be asked
-  std::string whole_reason;               // set: why the next version is to be whole
-  uint64_t accepted_from = 0;             // then: hop records may be of versions that were lost
-  std::string left_out;                   // of the last checkpoint's folder, as it was told
-  bool reported_float32 = false;          // that it is dense
+  std::shared_ptr<PublishDevice> device;  // set by the first tensor on a device
+  std::unique_ptr<Snapshot> snapshot;     // null: read from the chain before use
+  bool uncertain = false;                 // `head` may be outdated and must be read again
+  std::string whole_reason;    // if set, the next version is stored whole for this reason
+  uint64_t accepted_from = 0;  // with `whole_reason`: later hop records may belong to lost versions
+  std::string left_out;        // the last note about files left out
+  bool reported_float32 = false;  // the note was given once
 
   Status open();
   using Tensors = std::span<const PublishTensor>;
@@ -117,10 +131,25 @@ struct Publisher::Impl {
   Result<std::optional<CommittedState>> committed_state();
 
  private:
-  struct Attempt;
+  struct Attempt {
+    PublishClock clock = {};
+    std::vector<PublishTensor> tensors = {};
+    PublishReport report = {};
+    Draft draft = {};
+    Status unfit = {};                 // why the tensors cannot be published; for ranks
+    Step step = {};                    // for ranks
+    std::future<Status> is_free = {};  // runs during the work, because a distant store takes time
+    bool over = false;                 // everything is done and the report is complete
+  };
   std::unique_ptr<Attempt> captured;  // waits for finish()
 
-  // Of tensors that are packed; none where nothing is on a device.
+  template <class Outcome>  // a Status or a Result
+  Outcome noted(Outcome outcome) {
+    uncertain = uncertain || !outcome.ok();
+    return outcome;
+  }
+
+  // For tensors that are packed on a device; empty without a device.
   Result<CodedThere> code_there(Tensors tensors) {
     if (!device || options.plain_files) return CodedThere();
     return device->code_there(tensors);
@@ -132,7 +161,7 @@ struct Publisher::Impl {
   uint64_t next_version() const {
     return head ? head->manifest.version + 1 : options.origin.first_version;
   }
-  // Before anything was compared; empty: it may be a delta.
+  // The reason to store the next version whole, known before any comparison; empty: try a delta.
   std::string why_whole() const {
     if (!whole_reason.empty()) return whole_reason;
     return !head ? "seed" : anchors == nullptr ? "mode" : "";
@@ -141,7 +170,7 @@ struct Publisher::Impl {
   Status read_head();
   Status find_head_again();
 
-  // What the store has lost of what it held: known_stores.cpp.
+  // Losses of the store: known_stores.cpp.
   using Newest = std::optional<VersionRecord>;
   Result<std::string> find_loss(const Held& known, const Newest& newest) const;
   Status check_loss(const KnownVersion& known, const Newest& newest) const;
@@ -152,7 +181,7 @@ struct Publisher::Impl {
   void note_head() const;
   Status ensure_chain();
   Status ensure_snapshot(Tensors tensors);
-  std::filesystem::path snapshot_folder() const {  // where it is on disk
+  std::filesystem::path snapshot_folder() const {  // when it is on disk
     return on_disk->per_run ? on_disk->folder / chain->run() : on_disk->folder;
   }
   Status check_run() const;
@@ -175,7 +204,6 @@ struct Publisher::Impl {
   PublishReport report_of(Attempt attempt) const;
 
   // draft.cpp
-  std::unique_ptr<PartStream> open_stream(Tensors tensors, PublishClock clock);
   Draft begin_delta(Tensors tensors, bool keep, PublishClock clock);
   Result<StateDiff> diff(Tensors tensors, uint64_t give_up_bytes, PublishClock clock, Draft* draft,
                          PublishReport* report);
@@ -187,11 +215,11 @@ struct Publisher::Impl {
   Result<Draft> draft_full(Tensors tensors, const FullSource& source, std::string reason,
                            PublishClock clock, PublishReport* report);
 
-  // with_ranks.cpp: one of several
+  // with_ranks.cpp: one rank of several
   struct Share;
-  Result<PublishReport> publish_as_rank(const RankTask& task);
+  Status publish_as_rank(const FullSource& source, Attempt* attempt);
   Result<RankOutcome> agree(Share* share);
-  Result<std::string> begin_as_rank(const RankTask& task);
+  Result<std::string> begin_as_rank(const Attempt& attempt);
   Result<std::string> report_as_rank(Share* share);
   Status take_base(const RankBegin& begin);
   Status take_version(uint64_t version, const Digest& manifest);
@@ -204,7 +232,7 @@ struct Publisher::Impl {
   // committed.cpp: from a draft to a version
   Status complete(Draft* draft, PublishClock clock);
   Status commit(Draft* draft, const FullSource* source, PublishClock clock, PublishReport* report);
-  // `stay`: the tensors are the caller's to write to when this has returned.
+  // `stay`: the tensors stay unchanged until this returns.
   void advance(Tensors tensors, bool stay, const Draft& draft, PublishClock clock,
                PublishReport* report);
   void add_anchor_if_due(Tensors tensors, const Draft& draft, const FullSource& source,
@@ -214,10 +242,10 @@ struct Publisher::Impl {
 };
 
 uint64_t bytes_of(std::span<const PublishTensor> tensors);
-// Of a version that is stored whole because a delta does not pay; begins with kDense.
+// The reason for a version stored whole because a delta is too large. Begins with kDense.
 std::string dense_reason(uint64_t payload_bytes, uint64_t model_bytes);
 inline constexpr std::string_view kDense = "dense: ";
-// A delta that costs more than this share of a whole version does not pay.
+// A delta larger than this share of the whole version is not worthwhile.
 inline constexpr double kDenseShare = 0.9;
 
 }  // namespace deltawire

@@ -1,5 +1,3 @@
-#include "publish/known_stores.h"
-
 #include <algorithm>
 #include <sstream>
 #include <string>
@@ -21,12 +19,12 @@ namespace {
 constexpr std::string_view kNoteName = "store";
 constexpr uint64_t kMaxNoteBytes = 1 << 16;
 
-// The first line is the store, the second, once there is a version: "RUN VERSION MANIFEST".
+// The first line names the store. The second, if there is a version, is "RUN VERSION MANIFEST".
 std::string store_line(std::string_view note) {
   return std::string(note.substr(0, note.find('\n')));
 }
 
-// The same for every way to write a path.
+// The same name for all spellings of a path.
 std::string name_of(const Store& store) {
   const std::string local = store.local_folder();
   if (local.empty()) return store.url();
@@ -96,7 +94,7 @@ Status check_no_run_was_here(const Store& store, const SnapshotInFolder& place) 
 
 Status forget_runs(const Store& store, const SnapshotInFolder& place) {
   for (const fs::path& snapshot : snapshots_of(store, place)) {
-    // A folder per run has room for both.
+    // With a folder per run, both runs can stay.
     if (!place.per_run) DW_RETURN_IF_ERROR(FileSnapshot::discard(snapshot));
     std::error_code error;
     fs::remove(snapshot / kNoteName, error);
@@ -105,11 +103,11 @@ Status forget_runs(const Store& store, const SnapshotInFolder& place) {
   return {};
 }
 
-// A store that has lost versions, or holds others under their numbers. What is published upon one
-// of them has no base, or another one, for everybody else.
+// Stores that have lost versions or hold others under their numbers. A version published on top of
+// those would have no base, or a wrong one, for everybody else.
 
-// In words, of the store, which held `known` before; empty: nothing is lost. Versions that gc has
-// removed are not.
+// Describes what the store has lost since it held `known`; empty: nothing. Versions removed by gc
+// are not losses.
 Result<std::string> Publisher::Impl::find_loss(const Held& known, const Newest& newest) const {
   const std::string last = std::to_string(known.version);
   if (!newest || newest->manifest.version < known.version) {
@@ -131,7 +129,8 @@ Status Publisher::Impl::check_loss(const KnownVersion& known, const Newest& newe
   const std::string newest_now =
       newest ? "the newest is version " + std::to_string(newest->manifest.version)
              : "there is no version left";
-  // What follows another project's versions has them from there, and nothing to publish whole.
+  // A run that follows another project's versions gets them from there and has nothing to publish
+  // whole.
   const std::string ways = options.origin.place.empty()
                                ? "restore the store, publish to an empty one as a new run, or set "
                                  "accept_loss to go on from there with a whole version"
@@ -142,7 +141,7 @@ Status Publisher::Impl::check_loss(const KnownVersion& known, const Newest& newe
                     newest_now + ". Nothing was published; " + ways);
 }
 
-// Given what the store has under the head's number.
+// `there`: what the store has under the head's number.
 Status Publisher::Impl::check_head(const Result<VersionRecord>& there) const {
   if (there.ok() && there->digest == head->digest) return {};
   if (!there.ok() && there.status().code() != Code::kNotFound) return Status(there.status());
@@ -157,7 +156,7 @@ Status Publisher::Impl::check_head(const Result<VersionRecord>& there) const {
                   std::to_string(*version) + " without it");
 }
 
-// What the snapshot's folder says of the store is refused or, if that is asked for, given up.
+// Refuses what contradicts the note in the snapshot's folder, or gives it up if that was requested.
 Status Publisher::Impl::check_noted() {
   std::optional<KnownVersion> known;
   if (on_disk != nullptr) known = known_version(*store, snapshot_folder());
@@ -176,20 +175,20 @@ Status Publisher::Impl::check_noted() {
   return {};
 }
 
-// Anchors and merged deltas of versions that were given up: their numbers will be others'. Before
-// the commit, so that they are never beside another version of their number.
+// Removes anchors and merged deltas of versions that were given up, because their numbers will be
+// reused. Done before the commit, so that no reader combines them with new versions.
 Status Publisher::Impl::remove_lost_hops() const {
   DW_ASSIGN_OR_RETURN(const auto hops, list_hops(*chain, accepted_from, kMaxVersion, SIZE_MAX));
   for (const HopName& hop : hops) {
     DW_ASSIGN_OR_RETURN(const bool usable, is_usable(*chain, hop));
-    if (usable) continue;  // of a version that is there
+    if (usable) continue;  // its version exists
     DW_RETURN_IF_ERROR(store->remove(hop_name(hop)));
     DW_SYNC_POINT("publish: hop of a lost version removed");
   }
   return {};
 }
 
-// Once for every version that is committed: it may be the last thing that this process does.
+// Called after every commit, because the process may end at any time.
 void Publisher::Impl::note_head() const {
   if (on_disk == nullptr) return;
   std::optional<KnownVersion> newest;

@@ -49,7 +49,7 @@ Status check_options(const PublishOptions& options) {
   return check_codec(options.codec);
 }
 
-// A run that is not quantised may become so: its seed can be another tool's quantised checkpoint.
+// A run may become quantised later: its seed may be a quantised checkpoint of another tool.
 Status check_quantization(const std::string& ours, const Manifest& upon) {
   if (upon.quantization.empty() || upon.quantization == ours) return {};
   return invalid_argument("version " + std::to_string(upon.version) + " is quantised as " +
@@ -58,9 +58,9 @@ Status check_quantization(const std::string& ours, const Manifest& upon) {
                           "; replicas would mix the two");
 }
 
-// A new run begins here: not beside files of somebody else, nor among what is left of another run.
-// Empty: not a folder. What killed processes leave is ours, what a disk or a tool hides is
-// nobody's.
+// A new run must begin in an empty folder, without foreign files or remains of another run.
+// `folder` is empty if the store is not a folder. Leftovers of killed processes and hidden files
+// are ignored.
 Status check_folder_is_empty(const std::string& folder) {
   if (folder.empty()) return {};
   std::error_code error;
@@ -71,7 +71,7 @@ Status check_folder_is_empty(const std::string& folder) {
         name + "/" == kProbePrefix) {
       continue;
     }
-    // Another publisher may have made a run since this one looked.
+    // Another publisher may have created a run meanwhile.
     if (std::filesystem::exists(std::filesystem::path(folder) / kRunName, error)) break;
     return invalid_argument(folder + ": is neither empty nor a store: it holds " + quote(name) +
                             " and no run.json; publish to a new or empty folder");
@@ -81,16 +81,17 @@ Status check_folder_is_empty(const std::string& folder) {
 
 Result<std::vector<FullFile>> files_of_tensors(std::span<const PublishTensor> tensors,
                                                const Contents& contents) {
-  std::map<std::string, WholeTensor> by_name;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const TensorView& view = tensors[i].view;
-    WholeTensor& whole = by_name[view.name];
-    whole.spec = view;
-    whole.pieces.push_back({tensors[i].box, contents[i]});
-  }
   std::vector<WholeTensor> wholes;
-  for (auto& [name, whole] : by_name) wholes.push_back(std::move(whole));
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    wholes.push_back({tensors[i].view, {{tensors[i].box, contents[i]}}});
+  }
   return lay_out_checkpoint(std::move(wholes));
+}
+
+FullSource source_of(std::span<const PublishTensor> tensors,
+                     const std::optional<SidePaths>& extra_files) {
+  return {[=](const Contents& contents) { return files_of_tensors(tensors, contents); },
+          extra_files};
 }
 
 }  // namespace
@@ -116,7 +117,8 @@ Status Publisher::Impl::open() {
   chain = std::move(*opened);
   DW_RETURN_IF_ERROR(read_head());
   DW_RETURN_IF_ERROR(check_noted());
-  // Ranks learn which boxes they hold when they publish. What a whole version replaces is not read.
+  // Ranks learn which boxes they hold when they publish. The snapshot is not read if the next
+  // version is stored whole.
   if (head && anchors != nullptr && options.ranks.world == 1 && whole_reason.empty()) {
     DW_RETURN_IF_ERROR(ensure_snapshot({}));
   }
@@ -129,7 +131,7 @@ Status Publisher::Impl::read_head() {
   Newest found;
   if (version) {
     DW_ASSIGN_OR_RETURN(found, chain->version(*version));
-    // Rank 0 alone commits.
+    // Only rank 0 commits.
     if (options.ranks.rank == 0) DW_RETURN_IF_ERROR(check_key(*chain, found->manifest));
     DW_RETURN_IF_ERROR(check_quantization(options.quantization, found->manifest));
   }
@@ -150,8 +152,8 @@ Status Publisher::Impl::read_head() {
   return {};
 }
 
-// After a failure. What is there may be another's: a version that came first, which is built upon,
-// or a store that was emptied or filled anew, which is not.
+// Called after a failure. A new version of another publisher is accepted as the base; a store that
+// was emptied or replaced is not.
 Status Publisher::Impl::find_head_again() {
   DW_RETURN_IF_ERROR(check_run());
   return read_head();
@@ -160,8 +162,8 @@ Status Publisher::Impl::find_head_again() {
 Status Publisher::Impl::ensure_chain() {
   if (chain) return {};
   Result<Chain> made = create_chain(store, keys, options.single_writer);
-  // Another publisher may have made it meanwhile; who of us publishes the seed is then decided by
-  // the commit.
+  // Another publisher may have created the run meanwhile. The commit then decides who publishes the
+  // seed.
   if (!made.ok() && made.status().code() == Code::kConflict) {
     made = open_with_keys(store, keys);
   }
@@ -174,7 +176,7 @@ Status Publisher::Impl::ensure_chain() {
 }
 
 Status Publisher::Impl::ensure_snapshot(Tensors tensors) {
-  // Ranks may hold other boxes than last time.
+  // Ranks may hold other boxes than before.
   for (const PublishTensor& tensor : tensors) {
     if (!snapshot) break;
     const auto found = snapshot->find(tensor.view, tensor.box);
@@ -198,7 +200,7 @@ Status Publisher::Impl::ensure_snapshot(Tensors tensors) {
   return snapshot->place(tensors, device.get());
 }
 
-// A store that was emptied, or whose disk is no longer mounted, would take anything.
+// Detects stores that were emptied or unmounted, which would accept anything.
 Status Publisher::Impl::check_run() const {
   const Result<Chain> now = open_with_keys(store, keys);
   if (!now.ok() && now.status().code() == Code::kNotFound) {
@@ -212,8 +214,8 @@ Status Publisher::Impl::check_run() const {
                        "; open a new one to go on there");
 }
 
-// Another publisher's version, or a head that is gone, is better found before the commit than by
-// it or after it. All at once: a distant store takes its time.
+// Finds another publisher's version, or a lost head, before the commit. Sends all requests
+// together, because a distant store takes time.
 Status Publisher::Impl::check_free() const {
   Status run;
   Result<VersionRecord> other = not_found(""), there = not_found("");
@@ -269,19 +271,13 @@ SnapshotMemory Publisher::memory() const {
 Result<PublishReport> Publisher::publish(std::span<const PublishTensor> tensors,
                                          const std::optional<SidePaths>& extra_files,
                                          std::optional<uint64_t> step) {
-  return impl_->publish(
-      tensors,
-      {[&](const Contents& contents) { return files_of_tensors(tensors, contents); }, extra_files},
-      step);
+  return impl_->publish(tensors, source_of(tensors, extra_files), step);
 }
 
 Status Publisher::capture(std::span<const PublishTensor> tensors,
                           const std::optional<SidePaths>& extra_files,
                           std::optional<uint64_t> step) {
-  return impl_->capture(
-      tensors,
-      {[&](const Contents& contents) { return files_of_tensors(tensors, contents); }, extra_files},
-      step);
+  return impl_->capture(tensors, source_of(tensors, extra_files), step);
 }
 
 Result<PublishReport> Publisher::finish() { return impl_->finish(); }
@@ -315,7 +311,7 @@ Result<PublishReport> Publisher::publish_checkpoint(const std::filesystem::path&
     note = left_out_note(beside.left_out);
   }
   DW_ASSIGN_OR_RETURN(PublishReport report, impl_->publish(tensors, std::move(source)));
-  // Once: a folder that is watched holds the same things again and again.
+  // Reported once, because a watched folder contains the same files again and again.
   if (report.committed && note != impl_->left_out) report.note = note;
   if (report.committed) impl_->left_out = std::move(note);
   return report;

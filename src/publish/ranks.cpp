@@ -101,7 +101,7 @@ Result<std::vector<Item>> parse_list(std::string_view json, const Read& read) {
   return items;
 }
 
-// ---- messages: a line of JSON, then what the rank has to say
+// ---- messages: a line of JSON, then the text of the rank
 
 struct Message {
   std::string round, publisher;

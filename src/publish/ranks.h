@@ -1,5 +1,5 @@
-// What ranks of a sharded trainer tell each other when they publish, and how. docs/protocol.md,
-// "Ranks", has the rules.
+// The messages that the ranks of a sharded trainer exchange when they publish. The rules are in
+// docs/protocol.md, "Ranks".
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace deltawire {
 
-// Of rank 0: what is to be published, and upon what.
+// From rank 0: what to publish, and the base.
 struct RankBegin {
   std::string run;
   std::string attempt;  // hex digits, in the names of objects
@@ -26,36 +26,36 @@ struct RankBegin {
 std::string to_text(const RankBegin& begin);
 Result<RankBegin> parse_begin(std::string_view text);
 
-// Of the other ranks: what one holds and has put.
+// From the other ranks: what the rank holds and has put.
 struct RankReport {
-  std::string needs_full;  // why its changes are no delta; all else is empty then
+  std::string needs_full;  // why no delta can carry the changes; the other fields are then empty
   uint64_t payload_bytes = 0;
   PublishRecord record;
-  BoxesSeal boxes;  // of a version that is stored whole
+  BoxesSeal boxes;  // for a version stored whole
 };
 std::string to_text(const RankReport& report);
 Result<RankReport> parse_report(std::string_view text);
 
-// Of rank 0: what became of the reports.
+// From rank 0: the result.
 struct RankOutcome {
-  std::string full_reason;          // set: no delta, all report once more for a whole version
-  std::optional<Digest> committed;  // digest of the manifest; neither: nothing had changed
+  std::string full_reason;  // if set, all ranks report again for a version stored whole
+  // digest of the manifest; if neither is set, nothing had changed
+  std::optional<Digest> committed;
 };
 std::string to_text(const RankOutcome& outcome);
 Result<RankOutcome> parse_outcome(std::string_view text);
 
-// The exchanges of one publish() of one rank. All ranks make the same ones in the same order, each
-// with what it has to say or why it cannot: a failure of one rank is a failure of the exchange on
-// all of them.
+// The exchanges of one rank during one publish(). All ranks make the same exchanges in the same
+// order, each with a message or an error. An error of one rank fails the exchange on all ranks.
 class RankExchange {
  public:
   RankExchange(const Ranks& ranks, std::optional<uint64_t> step);
 
-  // What all ranks say, by rank. This rank's own failure, or else that of the lowest rank that
-  // failed, with its code and name. InvalidArgument, naming ranks, when they are in different
-  // exchanges, or publish different steps. What the group fails with, when it fails.
+  // Returns the messages of all ranks, by rank. Errors: this rank's own error, else that of the
+  // lowest failed rank, with its code and name; InvalidArgument, naming ranks, if they are in
+  // different exchanges or publish different steps; the error of the group, if the group fails.
   Result<std::vector<std::string>> exchange(std::string_view round, const Result<std::string>& own);
-  // Whether the last failure was one that all ranks have seen.
+  // Whether all ranks have seen the last failure.
   bool all_know() const noexcept { return all_know_; }
 
  private:

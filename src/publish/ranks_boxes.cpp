@@ -48,7 +48,7 @@ Result<BlockCache::Block> BlockCache::block(const BoxesObject& object, uint64_t 
   }
   const uint64_t begin = number * kBoxesBlockBytes;
   if (number >= object.seal.blocks.size() || begin >= object.seal.size_bytes) {
-    return corruption(object.name + ": the pieces in it are larger than it is");
+    return corruption(object.name + ": the object is smaller than its pieces");
   }
   auto bytes = std::make_shared<std::vector<uint8_t>>(
       std::min(kBoxesBlockBytes, object.seal.size_bytes - begin));
@@ -60,7 +60,7 @@ Result<BlockCache::Block> BlockCache::block(const BoxesObject& object, uint64_t 
                       ", as the rank reported, got " + got.hex());
   }
   const std::lock_guard lock(mutex_);
-  if (by_key_.contains(key)) return Block(bytes);  // another thread was as fast
+  if (by_key_.contains(key)) return Block(bytes);  // another thread was faster
   bytes_ += bytes->size();
   recent_.emplace_front(key, bytes);
   by_key_[key] = recent_.begin();
@@ -77,7 +77,7 @@ Status BlockCache::read(const BoxesObject& object, uint64_t offset, MutableBytes
     const uint64_t number = offset / kBoxesBlockBytes, skip = offset % kBoxesBlockBytes;
     DW_ASSIGN_OR_RETURN(const Block bytes, block(object, number));
     if (skip >= bytes->size()) {
-      return corruption(object.name + ": the pieces in it are larger than it is");
+      return corruption(object.name + ": the object is smaller than its pieces");
     }
     const size_t count = size_t(std::min<uint64_t>(bytes->size() - skip, out.size()));
     std::memcpy(out.data(), bytes->data() + skip, count);
@@ -109,7 +109,7 @@ SealingBody::SealingBody(const Body& body, const std::vector<PieceRecord>& piece
 Status SealingBody::read(uint64_t offset, MutableBytes out) const {
   DW_RETURN_IF_ERROR(body_.read(offset, out));
   const std::lock_guard lock(mutex_);
-  // A retry reads what was read before: only what is new counts.
+  // A retry reads bytes again; only new ones count.
   if (offset <= hashed_ && offset + out.size() > hashed_) {
     take(Bytes(out).subspan(size_t(hashed_ - offset)));
   }
@@ -148,7 +148,7 @@ void SealingBody::take(Bytes bytes) const {
 
 Result<BoxesSeal> SealingBody::seal() {
   std::vector<uint8_t> rest;
-  while (hashed_ < seal_.size_bytes) {  // of a store that reads in an order of its own
+  while (hashed_ < seal_.size_bytes) {  // the store did not read in order
     rest.resize(size_t(std::min(kBoxesBlockBytes, seal_.size_bytes - hashed_)));
     DW_RETURN_IF_ERROR(body_.read(hashed_, rest));
     take(rest);

@@ -1,5 +1,5 @@
-// The boxes of ranks when a version is stored whole: each puts its own, rank 0 reads them. What is
-// read is what was put, block by block, by the sha-256 of the rank's report.
+// The boxes of ranks for a version stored whole. Each rank puts its boxes and rank 0 reads them,
+// checking every block against the sha-256 in the rank's report.
 #pragma once
 
 #include <list>
@@ -16,10 +16,10 @@
 
 namespace deltawire {
 
-// What a rank's boxes object holds, block by block.
+// The size and the block digests of a rank's boxes object.
 struct BoxesSeal {
   uint64_t size_bytes = 0;
-  std::vector<Digest> blocks;  // sha-256 of each kBoxesBlockBytes, the last one shorter
+  std::vector<Digest> blocks;  // sha-256 of each kBoxesBlockBytes; the last block may be shorter
 };
 inline constexpr uint64_t kBoxesBlockBytes = uint64_t{1} << 20;
 
@@ -30,13 +30,13 @@ struct BoxesObject {
   BoxesSeal seal;
 };
 
-// Blocks of objects, the most recently used ones kept. Columns of a tensor that was split that way
-// are read in many small pieces: from here they cost one request per block. Thread-safe.
+// Caches the most recently used blocks of objects. Columns of a split tensor are read in many small
+// pieces, which cost one request per block this way. Thread-safe.
 class BlockCache {
  public:
   BlockCache(Store& store, uint64_t max_bytes) : store_(store), max_bytes_(max_bytes) {}
 
-  // Corruption when a block is not what the seal says.
+  // Corruption if a block does not match the seal.
   Status read(const BoxesObject& object, uint64_t offset, MutableBytes out);
 
  private:
@@ -56,19 +56,19 @@ class BlockCache {
   uint64_t bytes_ = 0;
 };
 
-// The contents of each piece, one after the other in the object that a rank has put.
+// The contents of each piece in the object that a rank has put.
 std::vector<std::shared_ptr<const Body>> boxes_in_object(const std::vector<PieceRecord>& pieces,
                                                          BoxesObject object,
                                                          std::shared_ptr<BlockCache> cache);
 
-// Passes the contents of pieces on, one after the other, and takes note of what goes by: the seal,
-// and whether every piece is still what its digest says.
+// Passes the contents of pieces on in order, computes the seal, and checks that every piece still
+// matches its digest.
 class SealingBody final : public Body {
  public:
   SealingBody(const Body& body, const std::vector<PieceRecord>& pieces);
   uint64_t size() const noexcept override { return body_.size(); }
   Status read(uint64_t offset, MutableBytes out) const override;
-  // When nothing reads it any more. Io, naming the tensor, when one was changed meanwhile.
+  // Call after the last read. Io, naming the tensor, if one has changed meanwhile.
   Result<BoxesSeal> seal();
 
  private:
@@ -80,9 +80,9 @@ class SealingBody final : public Body {
   mutable std::mutex mutex_;
   mutable BoxesSeal seal_;
   mutable Hasher block_, piece_;
-  mutable uint64_t hashed_ = 0, piece_begin_ = 0;  // bytes from the start
+  mutable uint64_t hashed_ = 0, piece_begin_ = 0;  // bytes from the beginning
   mutable size_t at_piece_ = 0;
-  mutable std::string changed_;  // the first tensor that was
+  mutable std::string changed_;  // the first changed tensor
 };
 
 }  // namespace deltawire

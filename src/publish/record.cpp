@@ -37,7 +37,7 @@ std::string from_all(const std::vector<RankPiece>& pieces, size_t num_ranks) {
   return " (ranks " + text + (ranks.size() > kNamed ? ", ...)" : ")");
 }
 
-// The pieces of one tensor agree and cover it exactly.
+// Checks that the pieces of one tensor agree and cover it exactly.
 Status check_pieces(const std::vector<RankPiece>& pieces, size_t num_ranks) {
   const PieceRecord& first = *pieces[0].piece;
   const std::string place = "tensor " + quote(first.name) + ": ";
@@ -62,7 +62,7 @@ Status check_pieces(const std::vector<RankPiece>& pieces, size_t num_ranks) {
                           std::to_string(covered) + " of " + std::to_string(all) + " elements");
 }
 
-// Where the parent has this tensor in the same form.
+// The index of this tensor in the parent, if it has the same form.
 std::optional<size_t> find_same(const ParentState& parent, const PieceRecord& piece) {
   if (parent.schema == nullptr) return {};
   const TensorSpec* tensor = find_tensor(parent.schema->tensors, piece.name);
@@ -188,7 +188,7 @@ void describe_state(const NewState& state, Manifest* manifest) {
 
 namespace {
 
-// All of its bytes are in the store: only whether to go on is asked.
+// All bytes are in the store; this only asks whether to continue.
 bool keep_going(const Manifest& manifest, const PublishOptions& options) {
   return !options.progress || options.progress(manifest.part_bytes(), manifest.part_bytes());
 }
@@ -204,7 +204,7 @@ Status run_hook(const Chain& chain, const Manifest& manifest, const PublishOptio
                                  [&] { return !keep_going(manifest, options); }});
   if (status.ok() && !keep_going(manifest, options)) status = cancelled("stopped on request");
   if (status.ok()) return {};
-  // A hook that says no is not another publisher's doing.
+  // A refusal by the hook is not a conflict with another publisher.
   const Code code = status.code() == Code::kConflict ? Code::kCancelled : status.code();
   return Status(code, "hook before the commit of version " + std::to_string(manifest.version) +
                           ": " + status.message() + "; nothing was committed");

@@ -1,4 +1,4 @@
-// What a publisher, or one rank of several, has put towards a version: enough for whoever commits.
+// What a publisher, or one rank of several, has put for a version: enough to commit it.
 #pragma once
 
 #include <functional>
@@ -15,21 +15,21 @@
 namespace deltawire {
 
 struct PublishRecord {
-  std::vector<PieceRecord> pieces;  // the new state, all of it
-  std::vector<PartRef> parts;       // what carries the changes
+  std::vector<PieceRecord> pieces;  // of the complete new state
+  std::vector<PartRef> parts;       // with the changes
 };
 
-// Names of tensors that one state has and the other has not, or has with another shape or dtype.
+// The tensors that were added, removed, or given another shape or dtype.
 struct SchemaChange {
   std::vector<std::string> added, removed, reshaped;
 
   bool empty() const { return added.empty() && removed.empty() && reshaped.empty(); }
 };
 SchemaChange compare_schemas(const Schema& before, const Schema& after);
-// The same for people, with a few of the names.
+// A description for users, with some of the names.
 std::string describe_change(const Schema& before, const Schema& after);
 
-// The new state of a version, from what all publishers say of theirs.
+// The new state of a version, joined from all publishers.
 struct NewState {
   Schema schema;
   std::vector<Digest> digests;  // in the order of the schema
@@ -40,17 +40,17 @@ struct NewState {
   bool unchanged = false;  // nothing differs from the parent
 };
 
-// Joins the pieces into one state. InvalidArgument when the pieces of a tensor disagree about it,
-// overlap or leave a part of it out: names the tensor and, where several publish, the ranks.
-// A tensor whose boxes did not change keeps the digests it had.
+// Joins the pieces into one state. InvalidArgument if the pieces of a tensor disagree, overlap or
+// do not cover it: names the tensor and, if there are several, the ranks. A tensor whose boxes did
+// not change keeps its digests.
 Result<NewState> join_pieces(const std::vector<PublishRecord>& ranks, const ParentState& parent);
 
-// What a manifest says of the state.
+// Copies the state into the manifest.
 void describe_state(const NewState& state, Manifest* manifest);
 
-// The step that makes a version exist.
+// The commit.
 
-// Runs the hook, asks `check` whether to go on, then commits.
+// Runs the hook, calls `check`, then commits.
 Commit commit_version(const Chain& chain, const Manifest& manifest, const PublishOptions& options,
                       const std::function<Status()>& check);
 

@@ -26,7 +26,7 @@ bool is_other_weights(const fs::path& path) {
          std::end(kExtensions);
 }
 
-// An object of the store, read where it is.
+// An object, read from the store when needed.
 class ObjectBody final : public Body {
  public:
   ObjectBody(std::shared_ptr<Store> store, PartRef object)
@@ -136,11 +136,11 @@ Result<std::unique_ptr<SideFiles>> SideFiles::gather(const std::optional<SidePat
 
 Status SideFiles::add(const fs::path& path, const Manifest* parent) {
   DW_ASSIGN_OR_RETURN(const std::shared_ptr<MappedFile> mapped, MappedFile::open(path));
-  // Read twice: to know its name in the store, and to put it.
+  // The file is read twice: for its name in the store, and to put it.
   Content content{path, std::make_shared<StableBody>(file_body(mapped), path.string()), false};
   SideFile file{path.filename().string(), content.body->size(), {}, {}};
   DW_ASSIGN_OR_RETURN(file.sha256, digest_of_body(DigestKind::kSha256, *content.body));
-  // Only what the parent names is sure to stay: what it does not name may be on its way out.
+  // Only contents that the parent names are sure to stay; other objects may be about to be removed.
   const SideFile* const there = find_contents(parent, file);
   content.is_new = there == nullptr;
   if (there != nullptr) file.attempt = there->attempt;
@@ -174,17 +174,10 @@ Status SideFiles::put(uint64_t version, const UploadQueue::KeepGoing& keep_going
     if (!contents_[i].is_new) continue;
     list_[i].attempt = attempt;
     std::string object = side_object(list_[i]).name;
-    // Two files with the same bytes are one object.
+    // Files with equal bytes share one object.
     if (std::find(put_.begin(), put_.end(), object) != put_.end()) continue;
     put_.push_back(std::move(object));
-  }
-  for (size_t i = 0; i < list_.size(); ++i) {
-    const bool first =
-        contents_[i].is_new &&
-        std::none_of(list_.begin(), list_.begin() + ptrdiff_t(i),
-                     [&](const SideFile& one) { return one.sha256 == list_[i].sha256; });
-    if (!first) continue;
-    // Cannot fail: nothing limits what waits. A failure of a job shows in finish().
+    // Cannot fail, because the queue is not limited. finish() reports failures of the jobs.
     (void)queue.push(0, [this, i, stop = &queue.stopping()] { return put_one(i, *stop); });
   }
   return queue.finish();

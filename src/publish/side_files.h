@@ -1,4 +1,4 @@
-// The files beside the weights of a version on its way: configuration, tokenizer and the like.
+// The side files of a version in preparation: configuration, tokenizer and the like.
 #pragma once
 
 #include <filesystem>
@@ -17,26 +17,26 @@ namespace deltawire {
 
 using SidePaths = std::vector<std::filesystem::path>;
 
-// What a checkpoint's folder holds beside its weights, and the names of what does not travel:
-// folders, hidden files, weights in other formats, optimiser states among them.
+// The files beside the weights in a checkpoint's folder, and the names that are not published:
+// folders, hidden files, weights in other formats such as optimiser states.
 struct FolderFiles {
   SidePaths files;
   std::vector<std::string> left_out;
 };
-// A single file has nothing beside it.
+// Empty for a checkpoint that is a single file.
 Result<FolderFiles> files_beside(const Checkpoint& checkpoint);
 
-// One line for people; empty when nothing was left out.
+// One line for users; empty if nothing was left out.
 std::string left_out_note(const std::vector<std::string>& names);
 
-// All of them are read, hashed and checked before anything is put. Destroyed before keep(), it
-// takes back what it had put.
+// Reads, hashes and checks all files before it puts any. If destroyed before keep(), removes what
+// it put.
 class SideFiles {
  public:
-  // InvalidArgument, naming file and rule, for what the folder of a checkpoint may not hold.
+  // InvalidArgument, naming file and rule, for files that a checkpoint's folder may not contain.
   static Status check(const SidePaths& paths);
-  // The same, and reads them. `paths` none: those of the parent, unchanged. `parent` null: there is
-  // none.
+  // Checks and reads the files. Without `paths` takes those of the parent unchanged. `parent` may
+  // be null.
   static Result<std::unique_ptr<SideFiles>> gather(const std::optional<SidePaths>& paths,
                                                    const Manifest* parent,
                                                    std::shared_ptr<Store> store);
@@ -44,19 +44,19 @@ class SideFiles {
   SideFiles(const SideFiles&) = delete;
   SideFiles& operator=(const SideFiles&) = delete;
 
-  bool changed() const noexcept { return changed_; }  // since the parent
+  bool changed() const noexcept { return changed_; }  // compared with the parent
   const std::vector<SideFile>& list() const noexcept { return list_; }
 
-  // Puts what the parent does not have, for this version. False of `keep_going` cancels.
+  // Puts the files that the parent does not have. Cancelled when `keep_going` returns false.
   Status put(uint64_t version, const UploadQueue::KeepGoing& keep_going);
-  void keep() noexcept { kept_ = true; }  // a manifest may name them from now on
-  void abandon();                         // takes back what was put: no manifest names it
+  void keep() noexcept { kept_ = true; }  // from now on a manifest may name them
+  void abandon();                         // removes what was put; no manifest may name it
 
-  // For the folder of a version stored whole: those whose names an object can have.
+  // Copies for the folder of a whole version: the files whose names are valid for objects.
   std::vector<FullFile> copies() const;
-  // InvalidArgument when a file was changed between two looks at it.
+  // InvalidArgument if a file changed between two reads.
   Status check_copies(const std::vector<PartRef>& parts) const;
-  // What was put, by the names of the objects.
+  // The new objects, by their names.
   std::vector<FullFile> new_objects() const;
 
  private:
@@ -71,7 +71,7 @@ class SideFiles {
 
   const std::shared_ptr<Store> store_;
   std::vector<SideFile> list_;     // by name
-  std::vector<Content> contents_;  // in step with it
+  std::vector<Content> contents_;  // parallel to `list_`
   bool changed_ = false, kept_ = false;
   std::vector<std::string> put_;  // objects
 };

@@ -1,4 +1,4 @@
-// The last committed state, as a publisher compares with it.
+// The last committed state, which the next one is compared with.
 #pragma once
 
 #include <map>
@@ -15,45 +15,50 @@
 
 namespace deltawire {
 
-// An object of the store whose bytes need not be fetched.
+// An object of the store that is available locally.
 struct ObjectAtHand {
   std::string name;
   std::shared_ptr<const Body> body;
-  std::shared_ptr<const Body> plain = {};  // of a packed file: the file itself
+  std::shared_ptr<const Body> plain = {};  // the plain file, if the object is packed
 };
 
-// What was committed.
+// The committed version.
 struct Advance {
   uint64_t version = 0;
   std::span<const PublishTensor> tensors;
-  const std::vector<PieceRecord>& pieces;  // in step with the tensors
+  const std::vector<PieceRecord>& pieces;  // parallel to `tensors`
   std::vector<ObjectAtHand> at_hand;
-  const KeptChanges* kept = nullptr;  // set: what changed; the tensors are not needed
+  const KeptChanges* kept = nullptr;  // the changes; if set, the tensors are not needed
   PublishDevice* device = nullptr;
-  bool tensors_stay = false;  // the caller waits: they should hold what was committed
+  // the caller waits, so the tensors should still hold the committed values
+  bool tensors_stay = false;
 };
 
 class Snapshot : public OldState {
  public:
-  // Holds the committed contents of these tensors where the tensors are, from now on.
+  // Moves the committed contents of these tensors to the memory of the tensors, host or device.
   virtual Status place(std::span<const PublishTensor>, PublishDevice*) { return {}; }
   virtual SnapshotMemory memory() const { return {}; }
-  // A part has been put: one that will need it to advance may keep it. From any thread.
+  // Called when a part was put. A snapshot that needs it to advance may keep it. Thread-safe.
   virtual Status keep_part(const std::string&, const Body&) { return {}; }
-  // Whether advance() needs the changes, or the tensors.
+  // Whether advance() needs the changes or the tensors.
   virtual bool needs_changes() const { return true; }
-  // After the commit: becomes what was committed. After a failure it must not be used any more.
+  // Called after the commit: advances to the committed version. After a failure the snapshot must
+  // not be used.
   virtual Status advance(const Advance& next) = 0;
 };
 
-// In memory, one buffer per tensor or box, on the host or on a device. Only what changed is written
-// when it advances.
+// A box of a tensor: a view if it is contiguous, else a copy.
+Result<std::optional<OldPiece>> cut_piece(const TensorSpec& form, Bytes all, const Box& box);
+
+// In memory, one buffer per tensor or box, on the host or on a device. Advancing writes only what
+// changed.
 class MemorySnapshot final : public Snapshot {
  public:
   explicit MemorySnapshot(ThreadPool* pool) : pool_(pool) {}
   MemorySnapshot(MemoryState state, ThreadPool* pool);
 
-  // Keeps only these boxes of a state that was fetched whole.
+  // Keeps only these boxes of a completely fetched state.
   Status narrow(std::span<const PublishTensor> tensors);
 
   Result<std::optional<OldPiece>> find(const TensorSpec& form, const Box& box) const override;

@@ -8,15 +8,13 @@
 #include "base/sync_point.h"
 #include "diff/computed_tensors.h"
 #include "diff/diff.h"
+#include "replica/local_file.h"
 #include "replica/overwrite.h"
 #include "store/bodies.h"
-#include "tensor/box.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr uint64_t kSnapshotPieceBytes = uint64_t{1} << 20;
 
 std::string file_name(std::string object) {
   std::replace(object.begin(), object.end(), '/', '_');
@@ -24,17 +22,6 @@ std::string file_name(std::string object) {
 }
 
 fs::path checkpoint_folder(const fs::path& folder) { return folder / "checkpoint"; }
-
-Status write_body(const fs::path& path, const Body& body) {
-  DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
-  std::vector<uint8_t> piece;
-  for (uint64_t at = 0; at < body.size(); at += piece.size()) {
-    piece.resize(size_t(std::min(kSnapshotPieceBytes, body.size() - at)));
-    DW_RETURN_IF_ERROR(body.read(at, piece));
-    DW_RETURN_IF_ERROR(file.write(piece));
-  }
-  return file.commit();
-}
 
 }  // namespace
 
@@ -49,8 +36,8 @@ Result<std::unique_ptr<FileSnapshot>> FileSnapshot::open(const Chain& chain, fs:
   std::unique_ptr<FileSnapshot> snapshot(new FileSnapshot(chain, std::move(folder)));
   ReplicaOptions replica;
   replica.limits.threads = diff_threads(options.limits);
-  replica.heartbeat = false;   // it serves nobody
-  replica.sync_files = false;  // every tensor is checked when it is compared with
+  replica.heartbeat = false;   // the snapshot serves no engine
+  replica.sync_files = false;  // every tensor is checked when it is compared
   replica.limits.memory_bytes = options.limits.memory_bytes;
   replica.accept.trust = options.keys.trust;
   replica.progress = options.progress;
@@ -58,7 +45,7 @@ Result<std::unique_ptr<FileSnapshot>> FileSnapshot::open(const Chain& chain, fs:
       snapshot->replica_,
       Replica::open(snapshot->store_, checkpoint_folder(snapshot->folder_), std::move(replica)));
   DW_RETURN_IF_ERROR(snapshot->bring_to(version, at_hand));
-  // With the lock held, what an earlier process kept is of no use to anybody.
+  // The lock is held, so parts kept by an earlier process are not needed.
   DW_RETURN_IF_ERROR(remove_tree(snapshot->part_folder()));
   return snapshot;
 }
@@ -88,18 +75,7 @@ Result<std::optional<OldPiece>> FileSnapshot::find(const TensorSpec& form, const
   if (tensor == nullptr || !same_form(tensor->view, form)) {
     return std::optional<OldPiece>();
   }
-  const Bytes all = tensor->view.bytes;
-  if (box.whole()) return std::optional(OldPiece{all});
-  const BoxRows rows(box, form.dtype, form.shape);
-  if (rows.count() <= 1) {  // in one piece
-    const uint64_t begin = rows.count() == 0 ? 0 : rows.position(0);
-    const uint64_t size = rows.count() * rows.row_bytes();
-    return std::optional(OldPiece{all.subspan(begin, size)});
-  }
-  const uint64_t size = rows.count() * rows.row_bytes();
-  DW_ASSIGN_OR_RETURN(const auto owner, allocate_bytes(size));
-  copy_box_out(box, form.dtype, form.shape, all, {owner.get(), size});
-  return std::optional(OldPiece{{owner.get(), size}, owner});
+  return cut_piece(form, tensor->view.bytes, box);
 }
 
 SnapshotMemory FileSnapshot::memory() const {
@@ -111,14 +87,14 @@ SnapshotMemory FileSnapshot::memory() const {
   return memory;
 }
 
-// A store in a folder is as near as a copy would be. On a full disk the part is fetched when it is
-// needed.
+// Parts are not kept if the store is a local folder. If the disk is full, the part is fetched when
+// it is needed.
 Status FileSnapshot::keep_part(const std::string& name, const Body& body) {
   if (!store_->local_folder().empty()) return {};
   const fs::path path = part_folder() / file_name(name);
   const auto keep = [&]() -> Status {
     DW_RETURN_IF_ERROR(make_folder(part_folder()));
-    DW_RETURN_IF_ERROR(write_body(path, body));
+    DW_RETURN_IF_ERROR(write_body(path, body, nullptr));
     DW_ASSIGN_OR_RETURN(std::shared_ptr<MappedFile> kept, MappedFile::open(path));
     const std::lock_guard lock(mutex_);
     kept_.push_back({name, file_body(std::move(kept))});
@@ -129,7 +105,7 @@ Status FileSnapshot::keep_part(const std::string& name, const Body& body) {
   return {};
 }
 
-// False: it has to be brought there by what was published.
+// False if the snapshot must be advanced with the published objects.
 Result<bool> FileSnapshot::overwrite_with(const Advance& next) {
   if (next.kept != nullptr) return false;
   std::vector<NewContents> changed;

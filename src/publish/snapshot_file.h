@@ -25,15 +25,15 @@ namespace deltawire {
 
 class FileSnapshot final : public Snapshot {
  public:
-  // Takes the lock, finishes what an earlier process left half-way and brings the snapshot to
-  // `version`. Conflict when another process holds it; BaseMismatch when it is of another run.
-  // `at_hand`: objects of that version.
+  // Takes the lock, finishes interrupted work and brings the snapshot to `version`. Conflict if
+  // another process holds it; BaseMismatch if it belongs to another run. `at_hand`: objects of that
+  // version.
   static Result<std::unique_ptr<FileSnapshot>> open(const Chain& chain,
                                                     std::filesystem::path folder, uint64_t version,
                                                     const PublishOptions& options,
                                                     const std::vector<ObjectAtHand>& at_hand = {});
 
-  // Begins anew from the chain: what the checkpoint holds is not what its version is.
+  // Deletes the checkpoint, which does not match its version, so that it is rebuilt from the chain.
   static Status discard(const std::filesystem::path& folder);
 
   Result<std::optional<OldPiece>> find(const TensorSpec& form, const Box& box) const override;
@@ -41,7 +41,7 @@ class FileSnapshot final : public Snapshot {
   SnapshotMemory memory() const override;
   Hashing hashing() const override { return Hashing::kChecked; }
   Status keep_part(const std::string& name, const Body& body) override;
-  bool needs_changes() const override { return false; }  // the parts do
+  bool needs_changes() const override { return false; }  // it uses the parts
   Status advance(const Advance& next) override;
 
  private:
@@ -55,20 +55,20 @@ class FileSnapshot final : public Snapshot {
   std::optional<Replica> replica_;
   std::optional<Checkpoint> checkpoint_;
   std::mutex mutex_;
-  std::vector<ObjectAtHand> kept_;  // parts of the version that is on its way
+  std::vector<ObjectAtHand> kept_;  // parts of the version being published
 };
 
-// What a publisher with a snapshot on disk has committed last: for those who make the next version
-// from it, tensor by tensor, rather than bring their own.
+// The last committed version of a publisher with a snapshot on disk, for callers that derive the
+// next version from it tensor by tensor.
 struct CommittedState {
-  Checkpoint checkpoint;  // the snapshot's; to be read until the next publish
+  Checkpoint checkpoint;  // valid until the next publish
   VersionRecord record;   // of the version that it is
   Schema schema;
   std::filesystem::path folder;  // of the snapshot
 };
 
-// Brings the snapshot to the chain's newest version where it is not there. None: nothing was
-// published yet. InvalidArgument: the snapshot is not in a folder.
+// Brings the snapshot to the chain's newest version. None: nothing was published yet.
+// InvalidArgument: the snapshot is not in a folder.
 Result<std::optional<CommittedState>> committed_state(Publisher* publisher);
 
 }  // namespace deltawire

@@ -13,31 +13,18 @@ namespace {
 
 constexpr size_t kCompareBytes = size_t{256} << 10;
 
-// Of weights that are made on their way.
-Status copy_made(const PublishTensor& tensor, MutableBytes to, ThreadPool* pool) {
+// Unless `to` is new memory, writes only pieces that differ, so that other pages stay clean and
+// shared.
+Status copy_published(const PublishTensor& tensor, MutableBytes to, bool is_new, ThreadPool* pool) {
   const size_t pieces = (to.size() + kCompareBytes - 1) / kCompareBytes;
-  return parallel_try("copying", pool, pieces, [&](size_t i, unsigned) {
+  return parallel_try("copying", pool, pieces, [&](size_t i, unsigned) -> Status {
     const size_t begin = i * kCompareBytes, size = std::min(kCompareBytes, to.size() - begin);
-    return read_published(tensor, begin, to.subspan(begin, size));
-  });
-}
-
-// Writes only where there is something to write: unchanged pages stay clean and shared.
-void copy_changes(Bytes from, MutableBytes to, ThreadPool* pool) {
-  const size_t pieces = (from.size() + kCompareBytes - 1) / kCompareBytes;
-  parallel_for(pool, pieces, [&](size_t i, unsigned) {
-    const size_t begin = i * kCompareBytes, size = std::min(kCompareBytes, from.size() - begin);
-    if (std::memcmp(from.data() + begin, to.data() + begin, size) != 0) {
-      std::memcpy(to.data() + begin, from.data() + begin, size);
+    if (is_computed(tensor)) return read_published(tensor, begin, to.subspan(begin, size));
+    const uint8_t* const from = tensor.view.bytes.data() + begin;
+    if (is_new || std::memcmp(from, to.data() + begin, size) != 0) {
+      std::memcpy(to.data() + begin, from, size);
     }
-  });
-}
-
-void copy_all(Bytes from, MutableBytes to, ThreadPool* pool) {
-  const size_t pieces = (from.size() + kCompareBytes - 1) / kCompareBytes;
-  parallel_for(pool, pieces, [&](size_t i, unsigned) {
-    const size_t begin = i * kCompareBytes, size = std::min(kCompareBytes, from.size() - begin);
-    std::memcpy(to.data() + begin, from.data() + begin, size);
+    return {};
   });
 }
 
@@ -48,6 +35,17 @@ Status check_advanced(const PieceRecord& record, const Digest& got) {
 }
 
 }  // namespace
+
+Result<std::optional<OldPiece>> cut_piece(const TensorSpec& form, Bytes all, const Box& box) {
+  const BoxRows rows(box, form.dtype, form.shape);
+  const uint64_t size = rows.count() * rows.row_bytes();
+  if (rows.count() <= 1) {
+    return std::optional(OldPiece{all.subspan(rows.count() == 0 ? 0 : rows.position(0), size)});
+  }
+  DW_ASSIGN_OR_RETURN(const auto owner, allocate_bytes(size));
+  copy_box_out(box, form.dtype, form.shape, all, {owner.get(), size});
+  return std::optional(OldPiece{{owner.get(), size}, owner});
+}
 
 MemorySnapshot::MemorySnapshot(MemoryState state, ThreadPool* pool) : pool_(pool) {
   for (auto& [name, tensor] : state) {
@@ -88,11 +86,7 @@ Result<std::optional<OldPiece>> MemorySnapshot::find(const TensorSpec& form, con
     return not_found("tensor " + quote(form.name) + ": the snapshot does not hold box " +
                      (box.whole() ? "of all" : box_to_string(box)));
   }
-  DW_ASSIGN_OR_RETURN(const uint64_t size,
-                      tensor_size_bytes(form.dtype, box_shape(box, form.shape)));
-  DW_ASSIGN_OR_RETURN(const auto owner, allocate_bytes(size));
-  copy_box_out(box, form.dtype, form.shape, whole->bytes, {owner.get(), size});
-  return std::optional(OldPiece{{owner.get(), size}, owner});
+  return cut_piece(form, whole->bytes, box);
 }
 
 Status MemorySnapshot::narrow(std::span<const PublishTensor> tensors) {
@@ -103,7 +97,7 @@ Status MemorySnapshot::narrow(std::span<const PublishTensor> tensors) {
     if (!piece) continue;
     Piece copy{tensor.box};
     DW_RETURN_IF_ERROR(copy.allocate(piece->bytes.size()));
-    copy_all(piece->bytes, copy.bytes, pool_);
+    DW_RETURN_IF_ERROR(copy_published({{form, piece->bytes}, tensor.box}, copy.bytes, true, pool_));
     Tensor& held = kept[form.name];
     static_cast<TensorSpec&>(held) = form;
     held.pieces.push_back(std::move(copy));
@@ -149,30 +143,21 @@ Status MemorySnapshot::advance_tensor(const PublishTensor& tensor, bool changed,
                                       PublishDevice* device, Piece* piece) {
   if (!changed) return {};
   if (on_device(tensor)) {
-    piece->on_device = nullptr;  // first, so that both need not fit
+    piece->on_device = nullptr;  // freed first, because both may not fit
     DW_ASSIGN_OR_RETURN(piece->on_device, device->hold(tensor));
     piece->held = true;
     return {};
   }
-  const Bytes bytes = tensor.view.bytes;
-  if (is_computed(tensor)) {
-    if (!piece->held) DW_RETURN_IF_ERROR(piece->allocate(published_bytes(tensor)));
-    return copy_made(tensor, piece->bytes, pool_);
-  }
-  if (piece->held) {
-    copy_changes(bytes, piece->bytes, pool_);
-    return {};
-  }
-  DW_RETURN_IF_ERROR(piece->allocate(bytes.size()));
-  copy_all(bytes, piece->bytes, pool_);
-  return {};
+  const bool is_new = !piece->held;
+  if (is_new) DW_RETURN_IF_ERROR(piece->allocate(published_bytes(tensor)));
+  return copy_published(tensor, piece->bytes, is_new, pool_);
 }
 
-// Nobody waits for this one: there is time to prove that the codec led where the tensors were.
+// The caller does not wait for this, so there is time to prove the result of the codec.
 Status MemorySnapshot::advance_changes(std::span<const KeptChange> changes,
                                        const PieceRecord& record, Piece* piece) {
   if (changes.empty()) return {};
-  // A tensor that is new comes whole.
+  // A new tensor comes whole.
   if (!piece->held) DW_RETURN_IF_ERROR(piece->allocate(size_t(changes[0].size_bytes)));
   for (const KeptChange& change : changes) {
     DW_RETURN_IF_ERROR(find_codec(change.codec)
@@ -182,8 +167,8 @@ Status MemorySnapshot::advance_changes(std::span<const KeptChange> changes,
   return check_advanced(record, digest_of(record.digest.kind, piece->bytes));
 }
 
-// Tensors that hold what was committed are copied: a device reads all of them and writes all of the
-// snapshot in less time than it decodes what changed. What it read is proven to be that.
+// The tensors still hold the committed values, so they are copied: for a device, reading and
+// writing everything is faster than decoding the changes. The digests prove what was read.
 Status MemorySnapshot::replace_on_device(const Advance& next, const std::vector<size_t>& which,
                                          const std::vector<Piece*>& pieces) {
   std::vector<PublishDevice::Comparison> items;
@@ -206,7 +191,7 @@ Status MemorySnapshot::replace_on_device(const Advance& next, const std::vector<
   return {};
 }
 
-// All of them in one go.
+// All tensors together.
 Status MemorySnapshot::advance_on_device(const Advance& next, const std::vector<size_t>& which,
                                          const std::vector<Piece*>& pieces) {
   if (which.empty()) return {};  // there may be no device
@@ -241,7 +226,7 @@ Status MemorySnapshot::advance_on_device(const Advance& next, const std::vector<
   return {};
 }
 
-// The tensors were read once more: they may hold something else by now.
+// The tensors were read again and may have changed meanwhile.
 Status MemorySnapshot::prove(const Advance& next, const std::vector<size_t>& which,
                              const std::vector<Piece*>& pieces) {
   std::vector<const PublishDevice::Held*> held;
@@ -260,10 +245,7 @@ Status MemorySnapshot::prove(const Advance& next, const std::vector<size_t>& whi
     const PieceRecord& record = next.pieces[here[n]];
     return check_advanced(record, digest_of(record.digest.kind, pieces[here[n]]->bytes));
   };
-  DW_RETURN_IF_ERROR(
-      Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check, [](size_t) {
-        return Status();
-      }));
+  DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check));
   if (held.empty()) return {};
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> got, next.device->digests(held));
   for (size_t n = 0; n < there.size(); ++n) {

@@ -1,6 +1,5 @@
-// One rank of several. All ranks go through the same exchanges, and what goes wrong on one of them
-// in between is what it says in the next one, so that nobody waits for it. docs/protocol.md,
-// "Ranks", has the rules.
+// One rank of several. All ranks make the same exchanges. An error between two exchanges is sent
+// with the next one, so that no rank waits in vain. The rules are in docs/protocol.md, "Ranks".
 #include "base/bytes.h"
 #include "base/guard.h"
 #include "base/sync_point.h"
@@ -24,45 +23,40 @@ uint64_t total_bytes(const std::vector<PublishRecord>& records) {
   return bytes;
 }
 
-// Every tensor from the pieces of all ranks.
+// All tensors, from the pieces of all ranks.
 std::vector<WholeTensor> join_tensors(const std::vector<PublishRecord>& records,
                                       const std::vector<Contents>& contents) {
-  std::map<std::string_view, WholeTensor> by_name;
+  std::vector<WholeTensor> wholes;
   for (size_t rank = 0; rank < records.size(); ++rank) {
     for (size_t i = 0; i < records[rank].pieces.size(); ++i) {
       const PieceRecord& piece = records[rank].pieces[i];
-      WholeTensor& whole = by_name[piece.name];
-      whole.spec = piece;
-      whole.pieces.push_back({piece.box, contents[rank][i]});
+      wholes.push_back({piece, {{piece.box, contents[rank][i]}}});
     }
   }
-  std::vector<WholeTensor> wholes;
-  for (auto& [name, whole] : by_name) wholes.push_back(std::move(whole));
   return wholes;
 }
 
 }  // namespace
 
-// A version on its way: this rank's share of it.
+// This rank's share of a version in preparation.
 struct Publisher::Impl::Share {
-  const RankTask& task;
+  const FullSource& source;
+  Attempt& attempt;
   Store& store;
   RankBegin begin = {};
-  Draft draft = {};
   RankReport own = {};
-  Contents contents = {};  // of a version that is stored whole
-  std::string boxes = {};  // the object that rank 0 reads them from, to be removed at the end
-  bool committed = false;  // by rank 0: by itself
-  PublishReport report = {};
+  Contents contents = {};  // of a version stored whole
+  std::string boxes = {};  // the object for rank 0, removed at the end
+  bool committed = false;  // by this process, which is rank 0
 
   ~Share() {
     if (!boxes.empty()) (void)store.remove(boxes);
   }
 };
 
-// Rank 0 alone looks for the head, so that all have the same.
-Result<std::string> Publisher::Impl::begin_as_rank(const RankTask& task) {
-  DW_RETURN_IF_ERROR(Status(task.unfit));
+// Only rank 0 reads the head, so that all ranks use the same.
+Result<std::string> Publisher::Impl::begin_as_rank(const Attempt& attempt) {
+  DW_RETURN_IF_ERROR(Status(attempt.unfit));
   if (options.ranks.rank != 0) return std::string();
   DW_RETURN_IF_ERROR(check_free());
   RankBegin begin{chain->run(), random_hex(kAttemptDigits), {}, {}, why_whole()};
@@ -73,7 +67,7 @@ Result<std::string> Publisher::Impl::begin_as_rank(const RankTask& task) {
   return to_text(begin);
 }
 
-// Brings another rank to the version that rank 0 publishes upon.
+// Brings another rank to the base that rank 0 uses.
 Status Publisher::Impl::take_base(const RankBegin& begin) {
   if (!chain) {
     DW_ASSIGN_OR_RETURN(chain, open_with_keys(store, keys));
@@ -102,7 +96,7 @@ Status Publisher::Impl::take_base(const RankBegin& begin) {
   return {};
 }
 
-// A version that rank 0 has named becomes the head.
+// Makes a version named by rank 0 the head.
 Status Publisher::Impl::take_version(uint64_t version, const Digest& manifest) {
   DW_ASSIGN_OR_RETURN(VersionRecord record, chain->version(version));
   if (record.digest != manifest) {
@@ -120,43 +114,44 @@ Status Publisher::Impl::take_version(uint64_t version, const Digest& manifest) {
 }
 
 Status Publisher::Impl::share_delta(Share* share) {
-  const RankTask& task = share->task;
-  DW_RETURN_IF_ERROR(ensure_snapshot(task.tensors));
-  share->draft = begin_delta(task.tensors, false, task.clock);
-  share->draft.sides = task.source.sides;
-  DW_ASSIGN_OR_RETURN(StateDiff diff, this->diff(task.tensors, UINT64_MAX, task.clock,
-                                                 &share->draft, &share->report));
+  Attempt& attempt = share->attempt;
+  DW_RETURN_IF_ERROR(ensure_snapshot(attempt.tensors));
+  attempt.draft = begin_delta(attempt.tensors, false, attempt.clock);
+  attempt.draft.sides = share->source.sides;
+  DW_ASSIGN_OR_RETURN(StateDiff diff, this->diff(attempt.tensors, UINT64_MAX, attempt.clock,
+                                                 &attempt.draft, &attempt.report));
   share->own = {std::move(diff.needs_full), diff.payload_bytes, {}, {}};
   if (!share->own.needs_full.empty()) return {};
   share->own.record.pieces = std::move(diff.pieces);
-  share->draft.pieces = share->own.record.pieces;
-  if (options.ranks.rank == 0) return {};  // its last part names what all ranks have removed
-  DW_RETURN_IF_ERROR(share->draft.stream->finish({}));
-  add_phase(share->draft.stream->upload_phase(), &share->report);
-  share->own.record.parts = share->draft.stream->parts();
+  attempt.draft.pieces = share->own.record.pieces;
+  // the last part of rank 0 names the tensors removed by any rank
+  if (options.ranks.rank == 0) return {};
+  DW_RETURN_IF_ERROR(attempt.draft.stream->finish({}));
+  add_phase(attempt.draft.stream->upload_phase(), &attempt.report);
+  share->own.record.parts = attempt.draft.stream->parts();
   return {};
 }
 
 Status Publisher::Impl::share_full(Share* share) {
-  const RankTask& task = share->task;
-  share->draft = {};
-  share->draft.sides = task.source.sides;
+  Attempt& attempt = share->attempt;
+  attempt.draft = {};
+  attempt.draft.sides = share->source.sides;
   share->own = {};
-  const double hashing = task.clock.now();
-  share->contents = contents_of(task.tensors, device.get());
+  const double hashing = attempt.clock.now();
+  share->contents = contents_of(attempt.tensors, device.get());
   DW_ASSIGN_OR_RETURN(share->own.record.pieces,
-                      hash_contents(task.tensors, share->contents, parent(), &pool));
-  share->report.phases.push_back({"hash", hashing, task.clock.now()});
-  share->draft.pieces = share->own.record.pieces;
+                      hash_contents(attempt.tensors, share->contents, parent(), &pool));
+  attempt.report.phases.push_back({"hash", hashing, attempt.clock.now()});
+  attempt.draft.pieces = share->own.record.pieces;
   if (options.ranks.rank == 0) return {};
-  const double uploading = task.clock.now();
+  const double uploading = attempt.clock.now();
   DW_SYNC_POINT("ranks: before boxes");
   const JoinedBody joined(share->contents);
   SealingBody sealing(joined, share->own.record.pieces);
   share->boxes = boxes_name(next_version(), share->begin.attempt, options.ranks.rank);
   DW_RETURN_IF_ERROR(store->put(share->boxes, sealing));
   DW_ASSIGN_OR_RETURN(share->own.boxes, sealing.seal());
-  share->report.phases.push_back({"upload", uploading, task.clock.now()});
+  attempt.report.phases.push_back({"upload", uploading, attempt.clock.now()});
   return {};
 }
 
@@ -184,16 +179,17 @@ Result<std::string> Publisher::Impl::decide(const std::vector<std::string>& text
   } else {
     DW_RETURN_IF_ERROR(join_full(std::move(reports), share));
   }
-  if (!outcome.full_reason.empty() || share->draft.state.unchanged) return to_text(outcome);
-  DW_RETURN_IF_ERROR(commit(&share->draft, &share->task.source, share->task.clock, &share->report));
+  if (!outcome.full_reason.empty() || share->attempt.draft.state.unchanged) return to_text(outcome);
+  DW_RETURN_IF_ERROR(
+      commit(&share->attempt.draft, &share->source, share->attempt.clock, &share->attempt.report));
   share->committed = true;
   outcome.committed = head->digest;
   return to_text(outcome);
 }
 
-// Why the changes are no delta; empty: they are one.
+// The reason why the changes cannot be a delta; empty: they can.
 Result<std::string> Publisher::Impl::join_delta(std::vector<RankReport> reports, Share* share) {
-  Draft& draft = share->draft;
+  Draft& draft = share->attempt.draft;
   uint64_t payload_bytes = 0;
   std::vector<PublishRecord> records;
   for (RankReport& report : reports) {
@@ -205,10 +201,10 @@ Result<std::string> Publisher::Impl::join_delta(std::vector<RankReport> reports,
   if (double(payload_bytes) > kDenseShare * double(model_bytes)) {
     return dense_reason(payload_bytes, model_bytes);
   }
-  DW_ASSIGN_OR_RETURN(draft.state, join(records, share->task.source));
+  DW_ASSIGN_OR_RETURN(draft.state, join(records, share->source));
   if (draft.state.unchanged) return std::string();
   DW_RETURN_IF_ERROR(draft.stream->finish(draft.state.change.removed));
-  add_phase(draft.stream->upload_phase(), &share->report);
+  add_phase(draft.stream->upload_phase(), &share->attempt.report);
   draft.manifest.kind = VersionKind::kDelta;
   draft.manifest.base = head->manifest.version;
   draft.manifest.parts = draft.stream->parts();
@@ -220,7 +216,7 @@ Result<std::string> Publisher::Impl::join_delta(std::vector<RankReport> reports,
 }
 
 Status Publisher::Impl::join_full(std::vector<RankReport> reports, Share* share) {
-  Draft& draft = share->draft;
+  Draft& draft = share->attempt.draft;
   const std::string& attempt = share->begin.attempt;
   const auto cache =
       std::make_shared<BlockCache>(*store, options.limits.memory_bytes / kCacheShare);
@@ -235,7 +231,7 @@ Status Publisher::Impl::join_full(std::vector<RankReport> reports, Share* share)
     }
     records.push_back(std::move(report.record));
   }
-  DW_ASSIGN_OR_RETURN(draft.state, join(records, share->task.source));
+  DW_ASSIGN_OR_RETURN(draft.state, join(records, share->source));
   if (draft.state.unchanged) return {};
   FullSource joined;
   joined.weights = [&](const Contents&) {
@@ -245,39 +241,31 @@ Status Publisher::Impl::join_full(std::vector<RankReport> reports, Share* share)
   DW_ASSIGN_OR_RETURN(std::vector<FullFile> files, joined.files({}, pack()));
   draft.upload =
       std::make_unique<FullUpload>(*store, full_folder(next_version(), attempt), std::move(files),
-                                   share->task.clock, options.progress);
-  DW_ASSIGN_OR_RETURN(draft.manifest.parts, draft.upload->finish());
-  if (Status status = draft.sides->check_copies(draft.manifest.parts); !status.ok()) {
-    draft.abandon();
-    return status;
-  }
-  add_phase(draft.upload->upload_phase(), &share->report);
-  draft.manifest.kind = VersionKind::kFull;
-  draft.manifest.reason = share->begin.full_reason;
-  return {};
+                                   share->attempt.clock, options.progress);
+  return draft.finish_upload(share->begin.full_reason, &share->attempt.report);
 }
 
 // ---- all of them
 
 Result<RankOutcome> Publisher::Impl::agree(Share* share) {
-  RankExchange ranks(options.ranks, share->task.step);
-  // Where the group fails, rank 0 may still use what the others have put.
+  RankExchange ranks(options.ranks, share->attempt.step);
+  // If the group fails, rank 0 may still use the objects of the other ranks.
   const auto failed = [&](Status status) -> Status {
     if (ranks.all_know() || options.ranks.rank == 0) return status;
     share->boxes.clear();
     return std::move(status).at("version " + std::to_string(next_version()) +
                                 " may or may not be committed; the next publish finds out");
   };
-  const auto own_begin = guard_memory("publish", [&] { return begin_as_rank(share->task); });
+  const auto own_begin = guard_memory("publish", [&] { return begin_as_rank(share->attempt); });
   DW_ASSIGN_OR_RETURN(const std::vector<std::string> begins, ranks.exchange("begin", own_begin));
   DW_ASSIGN_OR_RETURN(share->begin, parse_begin(begins[0]));
   for (;;) {
     const std::string mode = share->begin.full_reason.empty() ? "delta" : "whole version";
     const auto own = guard_memory("publish", [&] { return report_as_rank(share); });
-    const double waiting = share->task.clock.now();
+    const double waiting = share->attempt.clock.now();
     const auto reports = ranks.exchange(mode, own);
-    share->report.phases.push_back({"wait for ranks", waiting, share->task.clock.now()});
-    if (!reports.ok() && ranks.all_know()) share->draft.abandon();
+    share->attempt.report.phases.push_back({"wait for ranks", waiting, share->attempt.clock.now()});
+    if (!reports.ok() && ranks.all_know()) share->attempt.draft.abandon();
     if (!reports.ok()) return own.ok() ? failed(reports.status()) : own.status();
     const auto decided = guard_memory("publish", [&]() -> Result<std::string> {
       return options.ranks.rank == 0 ? decide(*reports, share) : std::string();
@@ -286,15 +274,15 @@ Result<RankOutcome> Publisher::Impl::agree(Share* share) {
     if (!outcomes.ok()) return failed(outcomes.status());
     DW_ASSIGN_OR_RETURN(RankOutcome outcome, parse_outcome((*outcomes)[0]));
     if (outcome.full_reason.empty()) return outcome;
-    share->draft.abandon();
+    share->attempt.draft.abandon();
     share->begin.full_reason = std::move(outcome.full_reason);
   }
 }
 
-Result<PublishReport> Publisher::Impl::publish_as_rank(const RankTask& task) {
+Status Publisher::Impl::publish_as_rank(const FullSource& source, Attempt* attempt) {
   const bool first = options.ranks.rank == 0;
-  Share share{task, *store};
-  PublishReport& report = share.report;
+  Share share{source, *attempt, *store};
+  PublishReport& report = attempt->report;
   Result<RankOutcome> outcome = agree(&share);
   if (!outcome.ok()) {
     if (!share.committed) return std::move(outcome).status();
@@ -303,10 +291,10 @@ Result<PublishReport> Publisher::Impl::publish_as_rank(const RankTask& task) {
                                           " is committed, but the other ranks may not know it");
   }
   report.committed = outcome->committed.has_value();
-  if (first) describe_state(share.draft.state, &report);
+  if (first) describe_state(attempt->draft.state, &report);
   if (!report.committed) {
     static_cast<Identity&>(report) = head->identity();
-    return report;
+    return {};
   }
   if (!first) {
     const std::optional<Schema> before = head ? std::optional(schema) : std::nullopt;
@@ -318,9 +306,9 @@ Result<PublishReport> Publisher::Impl::publish_as_rank(const RankTask& task) {
     report.num_changed = head->manifest.changed;
   }
   describe_head(&report);
-  if (first) notice_float32(task.tensors, &report);
-  advance(task.tensors, true, share.draft, task.clock, &report);
-  return report;
+  if (first) notice_float32(attempt->tensors, &report);
+  advance(attempt->tensors, true, attempt->draft, attempt->clock, &report);
+  return {};
 }
 
 }  // namespace deltawire

@@ -1,24 +1,17 @@
 #include "replica/ahead.h"
 
-#include <algorithm>
 #include <atomic>
 
 #include "base/log.h"
 #include "base/waves.h"
 #include "replica/stage.h"
+#include "tensor/form.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace {
 
-const TensorView* find_view(const std::vector<TensorView>& tensors, const std::string& name) {
-  const auto found = std::lower_bound(
-      tensors.begin(), tensors.end(), name,
-      [](const TensorView& one, const std::string& key) { return one.name < key; });
-  return found != tensors.end() && found->name == name ? &*found : nullptr;
-}
-
-// One entry that stands by itself, and what it patches.
+// An entry that can be decoded without others, and the tensor that it patches.
 struct AheadStep {
   Delta::Entry item;
   const TensorView* held;
@@ -27,9 +20,8 @@ struct AheadStep {
 std::vector<AheadStep> steps_of(DeltaPart part, const HeldNow& held) {
   std::vector<AheadStep> steps;
   for (PayloadView& view : part.entries) {
-    const TensorView* const tensor = find_view(held.tensors, view.entry.tensor);
-    const bool fits = tensor != nullptr && view.entry.dtype == tensor->dtype &&
-                      view.entry.shape == tensor->shape && view.entry.old_digest;
+    const TensorView* const tensor = find_tensor(held.tensors, view.entry.tensor);
+    const bool fits = tensor != nullptr && same_form(view.entry, *tensor) && view.entry.old_digest;
     if (fits) steps.push_back({{std::move(view.entry), view.payload, quote(tensor->name)}, tensor});
   }
   return steps;
@@ -42,7 +34,7 @@ void Ahead::erase(Tensors::iterator at) {
   tensors_.erase(at);
 }
 
-// A version that is sent anew takes the place of the one that was never committed.
+// When a version is sent again, it replaces the attempt that was never committed.
 bool Ahead::keep(const std::string& tensor, Decoded decoded) {
   for (const RedoEntry& entry : decoded.entries) decoded.size_bytes += entry.payload.size();
   const std::lock_guard lock(mutex_);
@@ -60,7 +52,7 @@ uint64_t Ahead::add(uint64_t version, Bytes part, const HeldNow& held, ThreadPoo
     version_ = version;
   }
   Result<DeltaPart> parsed = parse_part(part);
-  if (!parsed.ok()) return 0;  // whole versions, files beside the weights, damage
+  if (!parsed.ok()) return 0;  // a whole version, a side file or damaged data
   const std::vector<AheadStep> steps = steps_of(std::move(*parsed), held);
   std::vector<uint64_t> sizes;
   for (const AheadStep& step : steps) sizes.push_back(step.held->bytes.size());
@@ -70,7 +62,7 @@ uint64_t Ahead::add(uint64_t version, Bytes part, const HeldNow& held, ThreadPoo
     const DeltaEntry& entry = step.item.entry;
     const CheckpointTensor from{*step.held, 0, 0};
     const TensorSteps one{0, &from, {&step.item}};
-    Manifest manifest;  // of which only this is known
+    Manifest manifest;  // only the digest is known
     manifest.digests = {entry.new_digest};
     const Schema schema;
     const Target target{manifest, schema};
@@ -82,7 +74,7 @@ uint64_t Ahead::add(uint64_t version, Bytes part, const HeldNow& held, ThreadPoo
       decoded.entries.push_back(std::move(redo));
       return Status();
     });
-    // What is wrong with it is said when it is committed, if it ever is.
+    // Errors are ignored here: they are reported when the version is committed, if it ever is.
     if (status.ok() && keep(entry.tensor, std::move(decoded))) ++count;
     return {};
   };

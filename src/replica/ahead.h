@@ -1,6 +1,6 @@
-// Tensors that were decoded before their version was committed: what a publisher sends arrives
-// while it still encodes the rest. Nothing here is believed, and nothing of it is ever seen: what
-// is taken is what a manifest says by digest, onto what is held then.
+// Tensors that were decoded before their version was committed: a publisher sends parts while it
+// still encodes the rest. Nothing here is trusted, and no caller sees it: take() returns only what
+// leads from the digest that is held to the digest in the manifest.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,25 @@
 
 namespace deltawire {
 
-// What a replica holds, to decode from.
+// The tensors that a replica holds, to decode from.
 struct HeldNow {
   std::vector<TensorView> tensors;  // in memory or in files, sorted by name
-  std::optional<Checkpoint> files;  // what they point into, if so
+  std::optional<Checkpoint> files;  // the files that the tensors point into, if any
   StageMemory memory = share_stage_memory(kUsualMemory);
 };
 
 // add() from one thread, take() from any.
 class Ahead {
  public:
-  // What is decoded takes no more; what does not fit is decoded when it is wanted.
+  // Decoded tensors take at most this much memory. What does not fit is decoded again when it is
+  // needed.
   explicit Ahead(uint64_t memory_bytes) : memory_bytes_(memory_bytes) {}
   uint64_t memory_bytes() const noexcept { return memory_bytes_; }
 
-  // Decodes the sparse changes of whole tensors in `part`, of `version`; what was kept of another
-  // version goes. Returns how many there were.
+  // Decodes the sparse changes of whole tensors in `part`, which belongs to `version`. Drops what
+  // was kept for another version. Returns the number of tensors decoded.
   uint64_t add(uint64_t version, Bytes part, const HeldNow& held, ThreadPool* pool);
-  // What leads from the one digest to the other; none: it is still to be decoded. Once.
+  // Returns the changes from one digest to the other, once; none if they were not decoded.
   std::optional<std::vector<RedoEntry>> take(std::string_view tensor, const Digest& before,
                                              const Digest& after);
   void drop_up_to(uint64_t version);

@@ -18,14 +18,14 @@ constexpr auto kPeriod = std::chrono::seconds(60);
 constexpr size_t kIdDigits = 16, kShownDigits = 8;
 constexpr uint64_t kMaxIdBytes = 1 << 10;
 
-bool is_id(std::string_view text) { return text.size() == kIdDigits && is_hex(text); }
-
 }  // namespace
 
 Result<std::string> replica_id(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "id";
   const Result<std::string> text = read_text_file(file, kMaxIdBytes);
-  if (text.ok() && is_id(text->substr(0, kIdDigits))) return text->substr(0, kIdDigits);
+  if (text.ok() && text->size() >= kIdDigits && is_hex(text->substr(0, kIdDigits))) {
+    return text->substr(0, kIdDigits);
+  }
   if (!text.ok() && text.status().code() == Code::kIo) return text.status();
   const std::string id = random_hex(kIdDigits);
   DW_RETURN_IF_ERROR(write_text_file(file, id + "\n"));
@@ -65,18 +65,19 @@ Status HeartbeatWriter::write(Heartbeat beat, int64_t now) {
   return {};
 }
 
-// Between the look and the write another may write: it is then seen the next time, by both.
+// Another process may write between this read and the next write. Both then notice at the next
+// heartbeat.
 Result<bool> HeartbeatWriter::is_ours(int64_t now) {
   const Result<Heartbeat> there = read_heartbeat(*store_, name_);
   if (!there.ok()) {
-    if (is_damage(there.status())) return true;  // gone, or nobody's that could be read
+    if (is_damage(there.status())) return true;  // gone or unreadable
     return there.status();
   }
   if (there->session == session_) return true;
   const std::string other = there->session + " " + std::to_string(there->seen);
-  if (beside_) {  // by our own clock: his may be wrong
+  if (beside_) {  // measured by our own clock: the other clock may be wrong
     if (other == other_ && now - other_since_ > kSilentSeconds) return true;
-  } else if (!spoken_) {  // an earlier process of ours, or one that is gone
+  } else if (!spoken_) {  // written by an earlier process of ours, or by one that is gone
     if (there->id == id_ || now - there->seen > kSilentSeconds) return true;
   }
   if (other != other_) {
@@ -115,7 +116,7 @@ void ReplicaBeat::fetching(std::optional<uint64_t> from, uint64_t to) {
 void ReplicaBeat::holds(const std::optional<Identity>& held,
                         const std::optional<Identity>& serving) {
   const std::lock_guard lock(mutex_);
-  // A look that found nothing new is nothing to tell: the store is asked all day.
+  // A poll that found nothing new is not reported: replicas poll the store all the time.
   const bool is_news = !told_ || beat_.lease || !beat_.error.empty();
   if (!is_news && beat_.held == held && beat_.serving == serving) return;
   told_ = true;
@@ -146,18 +147,14 @@ void ReplicaBeat::run() {
   while (!stop_ || due_) {
     if (!due_ && changed_.wait_for(lock, kPeriod) == std::cv_status::timeout) due_ = spoken;
     if (!due_) continue;
-    say(lock);
+    due_ = false;
     spoken = true;
+    const Heartbeat beat = beat_;
+    lock.unlock();
+    const Status status = writer_.write(beat, unix_now());
+    if (!status.ok()) log_event(LogLevel::kDebug, "replica.heartbeat_failed", {{"error", status}});
+    lock.lock();
   }
-}
-
-void ReplicaBeat::say(std::unique_lock<std::mutex>& lock) {
-  due_ = false;
-  const Heartbeat beat = beat_;
-  lock.unlock();
-  const Status status = writer_.write(beat, unix_now());
-  if (!status.ok()) log_event(LogLevel::kDebug, "replica.heartbeat_failed", {{"error", status}});
-  lock.lock();
 }
 
 }  // namespace deltawire

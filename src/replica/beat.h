@@ -1,5 +1,5 @@
-// Tells the store where this replica is, from a thread of its own: nothing waits for it, and a
-// store that cannot be written is no error.
+// Writes the state of this replica to the store, from its own thread. Nothing waits for it, and a
+// store that cannot be written is not an error.
 #pragma once
 
 #include <condition_variable>
@@ -15,15 +15,15 @@
 
 namespace deltawire {
 
-// Writes the heartbeat of one process, and leaves those of others alone. A name belongs to who
-// wrote it last, as long as he is heard of: another live replica of that name is noticed (event
-// replica.name_taken), and this one then writes to an object of its own, beside, until the name is
-// free. So neither loses its lease. A replica that restarts, which its id tells, takes its name
-// back at once. One thread.
+// Writes the heartbeat of one process and never overwrites those of others. A name belongs to the
+// last writer as long as it keeps writing. When another live replica has the name (event
+// replica.name_taken), this one writes to a separate object until the name is free, so neither
+// loses its lease. A restarted replica is recognised by its id and takes its name back at once. One
+// thread.
 class HeartbeatWriter {
  public:
   HeartbeatWriter(std::shared_ptr<Store> store, std::string name, std::string id);
-  // Fills in who and when. `now`: seconds since 1970.
+  // Fills in name, id, session and time. `now`: seconds since 1970.
   Status write(Heartbeat beat, int64_t now);
 
  private:
@@ -33,43 +33,43 @@ class HeartbeatWriter {
   const std::string name_, id_, session_, host_;
   const std::string object_, object_beside_;
   bool spoken_ = false;      // the name was ours: whoever has it since is alive
-  bool beside_ = false;      // it is another's
-  std::string other_;        // what he wrote last,
-  int64_t other_since_ = 0;  // and since when it has been there
+  bool beside_ = false;      // another replica has the name, and we write to a separate object
+  std::string other_;        // the last heartbeat of that replica
+  int64_t other_since_ = 0;  // when we first saw that heartbeat
 };
 
-// Repeats the last heartbeat once a minute, with leases renewed, so that a silent replica is a dead
-// one. Destroyed, it sends what it has not sent yet, and stops.
+// Sends the last heartbeat again every minute and renews its lease, so a replica without heartbeats
+// is dead. The destructor sends what is still due, then stops.
 class ReplicaBeat {
  public:
-  // `id`: as in a heartbeat.
+  // `id`: as in Heartbeat.
   ReplicaBeat(std::shared_ptr<Store> store, std::string name, std::string id);
   ~ReplicaBeat();
   ReplicaBeat(const ReplicaBeat&) = delete;
   ReplicaBeat& operator=(const ReplicaBeat&) = delete;
 
-  // `from` and `to`: what is being fetched.
+  // `from` and `to`: the versions of the fetch.
   void fetching(std::optional<uint64_t> from, uint64_t to);
   void holds(const std::optional<Identity>& held, const std::optional<Identity>& serving);
-  void paused(uint64_t microseconds);  // of the engine, for what it serves; goes with the next one
-  void failed(const Status& status);   // what is held stays
+  // how long the engine paused for the version that it serves; sent with the next heartbeat
+  void paused(uint64_t microseconds);
+  void failed(const Status& status);  // the replica keeps what it holds
 
  private:
   void run();
-  void say(std::unique_lock<std::mutex>& lock);
 
   HeartbeatWriter writer_;
   std::mutex mutex_;
   std::condition_variable changed_;
   Heartbeat beat_;
   bool due_ = false, stop_ = false;
-  bool told_ = false;  // what is held, at least once
+  bool told_ = false;  // holds() was called at least once
   std::thread thread_;
 };
 
-// The id of the replica in this folder (its .deltawire): made at its first use, then kept there.
+// The id of the replica in this folder (its .deltawire). It is created at first use and kept there.
 Result<std::string> replica_id(const std::filesystem::path& folder);
-// "host:path:id": replicas in containers often share host and path.
+// "host:path:id". The id is included because replicas in containers often share host and path.
 std::string default_name(const std::filesystem::path& path, std::string_view id);
 
 }  // namespace deltawire

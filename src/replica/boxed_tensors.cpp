@@ -1,7 +1,6 @@
 #include "replica/boxed_tensors.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/waves.h"
 #include "codec/codec.h"
@@ -15,8 +14,8 @@
 namespace deltawire {
 namespace {
 
-// What a range of the tensor's bytes has of the box is in one piece in the box's contents, too:
-// both are in the same order.
+// The bytes of a range that lie inside the box are contiguous in the box's contents, because both
+// have the same order.
 std::optional<CutChange> cut_raw(const RedoEntry& redo, const ByteRange& range,
                                  const BoxRows& rows) {
   CutChange cut;
@@ -79,17 +78,8 @@ Result<std::optional<CutChange>> cut_to_box(const RedoEntry& redo, const Box& bo
 
 namespace {
 
-constexpr size_t kCopyBytes = size_t{4} << 20;
-
-void copy_bytes(Bytes from, MutableBytes to, ThreadPool* pool) {
-  parallel_for(pool, (from.size() + kCopyBytes - 1) / kCopyBytes, [&](size_t i, unsigned) {
-    const size_t at = i * kCopyBytes;
-    std::memcpy(to.data() + at, from.data() + at, std::min(kCopyBytes, from.size() - at));
-  });
-}
-
 uint64_t box_bytes(const TensorSpec& form, const Box& box) {
-  return tensor_size_bytes(form.dtype, box_shape(box, form.shape)).value();  // was checked
+  return tensor_size_bytes(form.dtype, box_shape(box, form.shape)).value();  // checked before
 }
 
 Status apply_change(DType dtype, const ArrayChange& change, MutableBytes bytes, ThreadPool* pool) {
@@ -101,7 +91,7 @@ Status apply_change(DType dtype, const ArrayChange& change, MutableBytes bytes, 
 }  // namespace
 
 void BoxedTensors::add(size_t number, TensorSpec form, std::vector<Piece> pieces) {
-  const uint64_t size = tensor_size_bytes(form.dtype, form.shape).value();  // was checked
+  const uint64_t size = tensor_size_bytes(form.dtype, form.shape).value();  // checked before
   tensors_.emplace(number, Tensor{std::move(form), size, std::move(pieces)});
 }
 
@@ -140,14 +130,11 @@ Status BoxedTensors::check(std::span<const size_t> which, const Manifest& manife
     const Tensor& tensor = tensors_.at(which[i]);
     const std::string place = "tensor " + quote(tensor.form.name);
     if (!tensor.backing) {
-      return base_mismatch(place + ": only boxes of it are held, and the rest is not known");
+      return base_mismatch(place + ": only boxes of the tensor are held");
     }
     const Digest got = tensor_digest(tensor.form.dtype, tensor.form.shape, tensor.backing->bytes(),
                                      boxes_hashed(manifest, tensor.form.name));
-    const Digest& expected = manifest.digests[which[i]];
-    if (got == expected) return {};
-    return base_mismatch(place + ": not what version " + std::to_string(manifest.version) +
-                         " says: " + digest_difference(expected, got));
+    return check_digest(place, got, manifest, which[i]);
   };
   DW_RETURN_IF_ERROR(Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check_one));
   return check_pieces(which);
@@ -167,7 +154,7 @@ Status BoxedTensors::check_arrays(
   return {};
 }
 
-// That the arrays hold what the backings have there.
+// Checks that the arrays hold the same bytes as the backings.
 Status BoxedTensors::check_pieces(std::span<const size_t> which) {
   std::map<const Tensor*, std::vector<Digest>> digests;
   std::vector<uint64_t> sizes;
@@ -197,7 +184,7 @@ Status BoxedTensors::stage(std::span<const TensorSteps> steps, const Target& tar
   std::vector<uint64_t> sizes;
   for (const TensorSteps& one : steps) {
     const Tensor& tensor = tensors_.at(one.index);
-    if (!tensor.backing) return internal_error("a boxed tensor without its backing");
+    if (!tensor.backing) return internal_error("a boxed tensor has no backing");
     which.push_back(one.index);
     sizes.push_back(tensor.size_bytes);
   }
@@ -211,7 +198,7 @@ Status BoxedTensors::stage_one(const TensorSteps& steps, const Target& target, T
   const std::string place = "tensor " + quote(tensor.form.name);
   TensorView held{tensor.form, {}};
   held.bytes = tensor.backing->bytes();
-  // What each array will hold, for the digest that proves it.
+  // What each array will hold, to compute its digest.
   std::vector<ScratchCopy> after;
   for (const Piece& piece : tensor.pieces) {
     DW_ASSIGN_OR_RETURN(ScratchCopy copy,
@@ -244,10 +231,10 @@ Status BoxedTensors::stage_one(const TensorSteps& steps, const Target& target, T
 
 Status BoxedTensors::stage_whole(size_t number, Bytes contents) {
   Tensor& tensor = tensors_.at(number);
-  if (contents.size() != tensor.size_bytes) return internal_error("contents of another size");
+  if (contents.size() != tensor.size_bytes) return internal_error("contents have the wrong size");
   DW_ASSIGN_OR_RETURN(tensor.next, make_backing(number, tensor.size_bytes));
   const MutableBytes all = tensor.next->bytes();
-  copy_bytes(contents, all, pool_);
+  copy_parallel(contents, all, pool_);
   for (const Piece& piece : tensor.pieces) {
     const BoxRows rows(piece.box, tensor.form.dtype, tensor.form.shape);
     Bytes own;

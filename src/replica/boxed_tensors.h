@@ -1,10 +1,11 @@
-// Tensors of which a replica's arrays hold boxes: slices of tensor parallelism, shards.
+// Tensors of which a replica's arrays hold only boxes: slices of tensor parallelism, shards.
 //
-// A payload may cover more than a box, and most codecs need the old weights of all that they cover:
-// a box alone can neither be decoded nor proven by the digest of its tensor. So a tensor that is
-// not held whole has a backing: all of it, in a file. Deltas are decoded from there and proven like
-// those of any tensor; what changes inside a box goes to its array, in absolute values. Arrays are
-// proven by the digest of the same box of the proven tensor, before they are written and after.
+// A payload may cover more than a box, and most codecs need the old values of everything that the
+// payload covers. So a box alone can neither be decoded nor proven by the digest of its tensor, and
+// a tensor that is not held whole has a backing: a file with all of its bytes. Deltas are decoded
+// from the backing and proven as usual. The changes inside a box go to its array as absolute
+// values. Before and after the write, an array is proven by the digest of the same box of the
+// backing.
 #pragma once
 
 #include <filesystem>
@@ -24,9 +25,9 @@
 
 namespace deltawire {
 
-// From a change of a tensor to the change of a box of it.
+// Cutting a change of a tensor down to a box.
 
-// A change of contiguous bytes, from `begin` on.
+// A change of contiguous bytes that starts at `begin`.
 struct CutChange {
   uint64_t begin = 0, size_bytes = 0;
   CodecId codec = CodecId::kRaw;
@@ -34,13 +35,13 @@ struct CutChange {
   uint64_t num_changed = 0;
 };
 
-// What an entry in absolute values, of codec gaps or raw, changes inside a box of its tensor: in
-// bytes of the box's contents. None when that is nothing.
+// The part of an entry in absolute values (codec gaps or raw) that lies inside a box, in bytes of
+// the box's contents. None: nothing in the box changes.
 Result<std::optional<CutChange>> cut_to_box(const RedoEntry& redo, const Box& box);
 
 class BoxedTensors final : public TensorSet {
  public:
-  // `folder`: for backings. `spill`: for what arrays are given.
+  // `folder` holds the backings; `spill` holds the changes for the arrays.
   BoxedTensors(ThreadPool* pool, std::filesystem::path folder, TensorMemory memory,
                SpillSpace* spill)
       : pool_(pool),
@@ -58,18 +59,18 @@ class BoxedTensors final : public TensorSet {
   // Boxes do not overlap.
   void add(size_t number, TensorSpec form, std::vector<Piece> pieces);
 
-  // Makes backings of what the arrays hold, where that is all of a tensor. False: there are tensors
-  // of which some is not held, and nothing is known of that.
+  // Creates the backings from the arrays, if the arrays hold all of each tensor. False: parts of
+  // some tensors are not held.
   Result<bool> gather();
 
   Status check(std::span<const size_t> which, const Manifest& manifest) override;
   Status stage(std::span<const TensorSteps> steps, const Target& target,
                const Progress& progress) override;
   Status stage_whole(size_t number, Bytes contents) override;
-  uint64_t num_staged() const override { return 0; }  // the arrays' sets count
+  uint64_t num_staged() const override { return 0; }  // counted by the sets of the arrays
   Status commit() override;
   Status check_written(std::span<const size_t> which, const Manifest& manifest) override;
-  // Lets backings follow: not in the pause.
+  // Updates the backings. Not called during the engine's pause.
   Status settle() override;
   void drop() noexcept override;
   void forget() noexcept override;
@@ -79,11 +80,11 @@ class BoxedTensors final : public TensorSet {
     TensorSpec form;
     uint64_t size_bytes = 0;
     std::vector<Piece> pieces;
-    std::shared_ptr<MutableFile> backing = {};  // null: not known
-    // Made ready:
-    std::shared_ptr<MutableFile> next = {};  // another backing, or
-    std::vector<ArrayChange> changes = {};   // changes of this one
-    std::vector<Digest> written = {};        // of the pieces, when they will have been written
+    std::shared_ptr<MutableFile> backing = {};  // null: unknown
+    // Staged:
+    std::shared_ptr<MutableFile> next = {};  // a new backing, or
+    std::vector<ArrayChange> changes = {};   // changes to this backing
+    std::vector<Digest> written = {};        // digests of the pieces after commit()
   };
   Result<std::shared_ptr<MutableFile>> make_backing(size_t number, uint64_t size_bytes) const;
   Status check_pieces(std::span<const size_t> which);

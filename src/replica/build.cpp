@@ -5,84 +5,21 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "base/file.h"
+#include "base/folder.h"
 #include "base/guard.h"
 #include "base/sync_point.h"
 #include "base/waves.h"
+#include "format/checkpoint_files.h"
 #include "replica/local_file.h"
 #include "replica/stage.h"
-#include "tensor/form.h"
-#include "tensor/safetensors.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
-namespace {
-
-Status lay_out(const Schema& schema, const Metadata& metadata, PlannedFile* file) {
-  std::vector<TensorSpec> specs;
-  for (const PlannedTensor& tensor : file->tensors) {
-    specs.push_back(schema.tensors[tensor.index]);
-  }
-  DW_ASSIGN_OR_RETURN(file->header, serialise_safetensors_header(specs, metadata));
-  file->size = file->header.size();
-  for (PlannedTensor& tensor : file->tensors) {
-    const TensorSpec& spec = schema.tensors[tensor.index];
-    DW_ASSIGN_OR_RETURN(tensor.size, tensor_size_bytes(spec.dtype, spec.shape));
-    tensor.offset = file->size;
-    file->size += tensor.size;
-  }
-  return {};
-}
-
-}  // namespace
-
-Result<PlannedLayout> plan_layout(const Checkpoint& source, const Schema& schema) {
-  PlannedLayout layout;
-  std::vector<bool> placed(schema.tensors.size());
-  std::vector<const CheckpointFile*> origins;
-  for (const CheckpointFile& file : source.files()) {
-    PlannedFile planned;
-    planned.name = file.name;
-    planned.size = file.bytes.size();
-    for (const size_t t : file.tensors) {
-      const CheckpointTensor& tensor = source.tensors()[t];
-      const TensorSpec* found = find_tensor(schema.tensors, tensor.view.name);
-      if (found == nullptr) {
-        planned.relaid = true;
-        continue;
-      }
-      const size_t index = size_t(found - schema.tensors.data());
-      placed[index] = true;
-      planned.tensors.push_back({index, tensor.offset, tensor.view.bytes.size()});
-      if (!same_form(*found, tensor.view)) planned.relaid = true;
-    }
-    layout.files.push_back(std::move(planned));
-    origins.push_back(&file);
-  }
-  for (size_t i = 0; i < placed.size(); ++i) {
-    if (placed[i]) continue;
-    if (layout.files.empty()) return corruption(source.path().string() + ": has no files");
-    layout.files.back().tensors.push_back({i, 0, 0});
-    layout.files.back().relaid = true;
-  }
-  std::vector<PlannedFile> kept;
-  for (size_t f = 0; f < layout.files.size(); ++f) {
-    PlannedFile& file = layout.files[f];
-    layout.relaid |= file.relaid;
-    if (file.relaid && file.tensors.empty() && layout.files.size() > 1) {
-      layout.gone.push_back(file.name);
-      continue;
-    }
-    if (file.relaid) DW_RETURN_IF_ERROR(lay_out(schema, origins[f]->metadata, &file));
-    kept.push_back(std::move(file));
-  }
-  layout.files = std::move(kept);
-  return layout;
-}
-
 namespace {
 
 const TensorSpec& spec_of(const BuildContext& build, const TensorSteps& steps) {
@@ -98,7 +35,7 @@ bool skipped(const BuildContext& build, const TensorSteps& steps) {
   return steps.entries.empty() && !build.check_untouched;
 }
 
-// For messages: where the tensor is, as far as it is anywhere.
+// The tensor's place for messages; just the source if it has no such tensor.
 std::string place_of(const BuildContext& build, const TensorSteps& steps) {
   const fs::path file =
       steps.from == nullptr ? build.source.path() : build.source.files()[steps.from->file].path;
@@ -107,7 +44,7 @@ std::string place_of(const BuildContext& build, const TensorSteps& steps) {
 
 Status run_waves(const BuildContext& build,
                  const std::function<Status(const TensorSteps&, size_t, ThreadPool*)>& work,
-                 const std::function<Status(size_t)>& finish) {
+                 const std::function<Status(size_t)>& finish = {}) {
   std::vector<size_t> chosen;
   std::vector<uint64_t> sizes;
   for (size_t i = 0; i < build.steps.size(); ++i) {
@@ -119,7 +56,7 @@ Status run_waves(const BuildContext& build,
                build.memory.wave_bytes)
       .run([&](size_t i,
                ThreadPool* inner) { return work(build.steps[chosen[i]], chosen[i], inner); },
-           [&](size_t i) { return finish(chosen[i]); });
+           [&](size_t i) { return finish ? finish(chosen[i]) : Status(); });
 }
 
 Status write_new_index(const BuildContext& build, const PlannedLayout& layout,
@@ -128,7 +65,7 @@ Status write_new_index(const BuildContext& build, const PlannedLayout& layout,
   uint64_t total = 0;
   for (const PlannedFile& file : layout.files) {
     for (const PlannedTensor& tensor : file.tensors) {
-      entries.push_back({build.target.schema.tensors[tensor.index].name, file.name});
+      entries.push_back({build.target.schema.tensors[tensor.index].name, file.from->name});
       total += tensor.size;
     }
   }
@@ -151,7 +88,8 @@ Status build_redo(const BuildContext& build, PatchedFiles* files, const fs::path
     }
     const StageJob job{steps, build.target, place, local, scratch, build.memory, build.ahead};
     return stage_tensor(job, inner, [&](RedoEntry entry) -> Status {
-      if (local.bytes.size() > build.memory.large_tensor) {  // its entries go to disk one by one
+      // its entries are written to disk one by one
+      if (local.bytes.size() > build.memory.large_tensor) {
         const std::lock_guard lock(mutex);
         return redo->add(std::move(entry));
       }
@@ -179,8 +117,8 @@ Status build_in_place(const BuildContext& build) {
     DW_SYNC_POINT("replica: tensor built");
     return {};
   };
-  Status status = run_waves(build, work, [](size_t) { return Status(); });
-  DW_RETURN_IF_ERROR(files.check_whole());  // first: what is lost looks like damage
+  Status status = run_waves(build, work);
+  DW_RETURN_IF_ERROR(files.check_whole());  // first: lost bytes look like damage
   DW_RETURN_IF_ERROR(std::move(status));
   return files.mark().status();
 }
@@ -207,21 +145,13 @@ Result<std::vector<std::string>> build_files(const BuildContext& build, const Pl
         return check_untouched(steps, build.target, place_of(part, steps), steps.from->view.bytes,
                                inner);
       };
-      DW_RETURN_IF_ERROR(run_waves(part, check, [](size_t) { return Status(); }));
+      DW_RETURN_IF_ERROR(run_waves(part, check));
       continue;
     }
-    part.check_untouched = true;  // they are copied: every tensor is gone through
-    DW_ASSIGN_OR_RETURN(MutableFile out, MutableFile::create(folder / file.name, file.size));
+    part.check_untouched = true;  // the file is copied, so every tensor is visited
+    DW_ASSIGN_OR_RETURN(MutableFile out, MutableFile::create(folder / file.from->name, file.size));
     const MutableBytes bytes = out.bytes();
-    if (file.relaid) {
-      std::copy(file.header.begin(), file.header.end(), bytes.begin());
-    } else {
-      const auto files = build.source.files();
-      const CheckpointFile& old =
-          *std::find_if(files.begin(), files.end(),
-                        [&](const CheckpointFile& one) { return one.name == file.name; });
-      std::copy(old.header.begin(), old.header.end(), bytes.begin());
-    }
+    std::copy(file.header.begin(), file.header.end(), bytes.begin());
     const auto work = [&](const TensorSteps& steps, size_t, ThreadPool* inner) -> Status {
       const PlannedTensor& place = *places[steps.index];
       const MutableBytes data = bytes.subspan(place.offset, place.size);
@@ -230,16 +160,94 @@ Result<std::vector<std::string>> build_files(const BuildContext& build, const Pl
       }
       return advance_tensor(steps, build.target, place_of(part, steps), data, inner);
     };
-    DW_RETURN_IF_ERROR(run_waves(part, work, [](size_t) { return Status(); }));
+    DW_RETURN_IF_ERROR(run_waves(part, work));
     DW_SYNC_POINT("replica: new file built");
     DW_RETURN_IF_ERROR(out.commit());
-    written.push_back(file.name);
+    written.push_back(file.from->name);
   }
   if (layout.relaid && build.source.has_index()) {
     DW_RETURN_IF_ERROR(write_new_index(build, layout, folder));
     written.emplace_back(kIndexFileName);
   }
   return written;
+}
+
+namespace {
+
+JournalRecord record_of(const BuildContext& build, const PlannedLayout& layout, bool apart) {
+  JournalRecord record;
+  record.kind = apart ? JournalKind::kSwitch : JournalKind::kFiles;
+  for (const PlannedFile& file : layout.files) record.weights.push_back(file.from->name);
+  if (build.source.has_index()) record.weights.emplace_back(kIndexFileName);
+  return record;
+}
+
+// Clones the weights that the version does not change, sharing blocks where the filesystem can.
+Status keep_held_files(const NewFiles& files, const std::vector<std::string>& gone) {
+  std::error_code error;
+  for (const auto& [name, stamp] : files.weights) {
+    if (std::find(gone.begin(), gone.end(), name) != gone.end()) continue;
+    if (fs::exists(files.folder / name, error)) continue;
+    DW_RETURN_IF_ERROR(clone_file(files.held / name, files.folder / name));
+  }
+  return {};
+}
+
+// Used when the same tensors stay in the same files.
+Status patch_copies(const BuildContext& build, std::span<const Delta> deltas, const NewFiles& files,
+                    const std::vector<std::string>& weights) {
+  DW_RETURN_IF_ERROR(keep_held_files(files, {}));
+  DW_ASSIGN_OR_RETURN(const Checkpoint copy, open_own_checkpoint(files.folder, weights));
+  DW_ASSIGN_OR_RETURN(const std::vector<TensorSteps> steps,
+                      collect_steps(copy, deltas, build.target.schema));
+  return build_in_place(
+      {build.target, copy, steps, build.check_untouched, build.pool, build.progress, build.memory});
+}
+
+}  // namespace
+
+Result<JournalRecord> build_from_held(const BuildContext& build, std::span<const Delta> deltas,
+                                      const NewFiles& files) {
+  DW_ASSIGN_OR_RETURN(const PlannedLayout layout, plan_layout(build.source, build.target.schema));
+  DW_RETURN_IF_ERROR(make_folder(files.folder));
+  JournalRecord record = record_of(build, layout, files.apart);
+  if (!layout.relaid) {
+    DW_RETURN_IF_ERROR(patch_copies(build, deltas, files, record.weights));
+    return record;
+  }
+  DW_ASSIGN_OR_RETURN(record.files, build_files(build, layout, files.folder));
+  record.remove = layout.gone;
+  if (files.apart) DW_RETURN_IF_ERROR(keep_held_files(files, layout.gone));
+  return record;
+}
+
+Result<JournalRecord> build_from_whole(const BuildContext& build, const Hop& whole,
+                                       const fs::path& fetched, const NewFiles& files) {
+  DW_ASSIGN_OR_RETURN(const PlannedLayout layout, plan_layout(build.source, build.target.schema));
+  JournalRecord record = record_of(build, layout, files.apart);
+  if (layout.relaid) {
+    DW_RETURN_IF_ERROR(make_folder(files.folder));
+    DW_ASSIGN_OR_RETURN(const std::vector<std::string> built,
+                        build_files(build, layout, files.folder));
+    std::set<std::string> done(built.begin(), built.end());
+    done.insert(layout.gone.begin(), layout.gone.end());
+    for (const PartRef& part : whole.parts) {
+      DW_ASSIGN_OR_RETURN(const std::string stored, checkpoint_file_of(part));
+      const std::string name(plain_file_name(stored));
+      if (!is_weights_file(name) || !done.insert(name).second) continue;
+      DW_RETURN_IF_ERROR(rename_path(fetched / name, files.folder / name));
+    }
+  } else {
+    DW_RETURN_IF_ERROR(build_in_place(build));
+    DW_RETURN_IF_ERROR(rename_path(fetched, files.folder));
+  }
+  record.files = record.weights;
+  if (files.apart) return record;
+  const std::set<std::string> now(record.files.begin(), record.files.end());
+  for (const auto& [name, stamp] : files.weights) {
+    if (!now.contains(name)) record.remove.push_back(name);
+  }
+  return record;
 }
 
 }  // namespace deltawire

@@ -28,9 +28,9 @@ class CatchUp {
 
   const CatchUpStart& start_;
   Attempt& attempt_;
-  const Plan& plan_;  // the attempt's
+  const Plan& plan_;  // of the attempt
   CatchUpSink& sink_;
-  size_t num_parts_ = 0;  // of what is fetched: they come first
+  size_t num_parts_ = 0;  // parts are the first items of the fetch
   std::optional<std::string> bad_part_;
 };
 
@@ -47,7 +47,7 @@ Status CatchUp::plan(const std::set<std::string>& avoid) {
   return sink_.look_at_plan();
 }
 
-// Parts first, in the order of the hops.
+// Parts come first, in the order of the hops.
 Result<std::vector<FetchItem>> CatchUp::items_to_fetch() {
   DW_ASSIGN_OR_RETURN(std::vector<FetchItem> all, parts().make());
   std::vector<FetchItem> items;
@@ -81,7 +81,7 @@ Status CatchUp::patch_while_parts_arrive() {
   Fetch fetch(start_.chain.store(), std::move(items));
   const Target target = target_of(plan_);
   EagerParts eager(target, sink_.held());
-  // A tensor may change in each of several hops.
+  // With several hops a tensor may change more than once.
   const bool early = plan_.hops.size() == 1 && sink_.takes_steps_early();
   std::optional<double> decode_begin;
   while (true) {
@@ -93,7 +93,7 @@ Status CatchUp::patch_while_parts_arrive() {
     DW_RETURN_IF_ERROR(stage_part(**next, fetch.received_bytes(), &eager));
   }
   DW_SYNC_POINT("replica: all parts fetched");
-  // Do they fit together, and what is left to do?
+  // Check that the parts fit together, and find the remaining steps.
   DW_ASSIGN_OR_RETURN(const std::vector<Delta> deltas, parts().open_deltas(start_.pool));
   DW_ASSIGN_OR_RETURN(std::vector<TensorSteps> steps,
                       collect_steps(sink_.held(), deltas, plan_.schema));

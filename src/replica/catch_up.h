@@ -1,5 +1,5 @@
-// How every replica gets to a version: plan, fetch, decode, stage. What is staged is written by
-// the replica's commit().
+// How every replica reaches a version: plan, fetch, decode, stage. The replica's commit() writes
+// what was staged.
 #pragma once
 
 #include <filesystem>
@@ -22,83 +22,84 @@
 
 namespace deltawire {
 
-// Where a catch-up leads: the files of a folder (file_sink.h), or tensors in the caller's memory
-// (tensor_sink.h). The pipeline, which is the same for all, is in catch_up.h.
+// A sink stages the target: files in a folder (file_sink.h) or tensors in memory
+// (tensor_replica_impl.h). The pipeline in catch_up.cpp is the same for both.
 
-// One try to get to a version, as far as it has come.
+// One attempt to reach a version, and its state.
 struct Attempt {
   const AttemptGoal goal;
   PullReport& report;
   PhaseClock& clock;
   PullProgress progress;
-  Plan plan = {};  // once it is planned
+  Plan plan = {};  // set by planning
 };
 
-// Steps that can be taken.
+// Steps that are ready to be taken.
 struct ReadySteps {
-  std::span<const TensorSteps> steps;  // of tensors that are held, or that the steps bring whole
-  // All parts are there, and these are all steps that are left; tensors that nothing changes are
-  // among them, without entries.
+  std::span<const TensorSteps> steps;  // of held tensors, or of tensors that the steps bring whole
+  // All parts have arrived, and these are all remaining steps. Unchanged tensors are among them,
+  // without entries.
   bool last = false;
 };
 
-// All that a new version is built from, when it has been fetched.
+// Everything that a new version is built from, once it has been fetched.
 struct FetchedVersion {
-  std::optional<Checkpoint> whole;  // where the plan begins; none: with what is held
-  std::filesystem::path folder;     // of that: the sink's to take
-  std::span<const Delta> deltas;    // of the hops after it
-  std::vector<TensorSteps> steps;   // of all tensors
+  // the whole version that the plan begins with; none: it begins with what is held
+  std::optional<Checkpoint> whole;
+  std::filesystem::path folder;    // where `whole` is; the sink may take its files
+  std::span<const Delta> deltas;   // of the hops after `whole`
+  std::vector<TensorSteps> steps;  // of all tensors
 };
 
-// For one attempt. The replica keeps what it holds as it is: a sink makes ready what the replica's
-// commit() is to write. Calls come in the order in which they stand here. BaseMismatch from any of
-// them: what is held is not what it should be.
+// A sink for one attempt. It does not change what the replica holds; it stages what the replica's
+// commit() will write. Calls come in the order of declaration. Any of them may return BaseMismatch:
+// what is held is not what it should be.
 class CatchUpSink {
  public:
   virtual ~CatchUpSink() = default;
 
-  // Drops what attempts before this one have made.
+  // Drops what earlier attempts have staged.
   virtual Status begin() = 0;
-  // The attempt has its plan: can it be gone here? Adds to the report what is to come with it.
+  // Checks whether the plan can be carried out here, and adds its costs to the report.
   virtual Status look_at_plan() = 0;
-  // The plan has no hops: what is held is the version. Proves that, as far as it is asked for.
-  // False: something beside the weights is not as the version has it, and is still to be fetched.
+  // Called when the plan has no hops, because the version is already held. Proves that, if it was
+  // requested. False: a side file differs from the version and must be fetched.
   virtual Result<bool> is_there() = 0;
 
-  // Bytes of the weights that are there already.
+  // Bytes of the weights that are held.
   virtual uint64_t local_bytes() const { return 0; }
-  // For parts, while they are worked on.
+  // Holds parts while they are processed.
   virtual std::filesystem::path work_folder() const = 0;
-  // A file of a version that is stored whole: true when it is at hand, and in `folder` now,
-  // unpacked.
+  // Provides a file of a whole version, unpacked, in `folder`. True: the file was available locally
+  // and need not be fetched.
   virtual Result<bool> take_file(const PartRef&, const std::filesystem::path&) { return false; }
-  // What is fetched after the parts. No path leads around it.
+  // Items to fetch after the parts. There is no alternative source for them.
   virtual Result<std::vector<FetchItem>> items_beside() { return std::vector<FetchItem>(); }
 
-  // Opens what is held, where the plan begins with it. True: steps are taken one by one, by
-  // stage(); false: by build(), all at once.
+  // Opens what is held, where the plan begins with it. True: the steps go to stage() one by one.
+  // False: they go to build() together.
   virtual Result<bool> open_held() = 0;
   virtual HeldTensors held() const = 0;  // sorted by name
 
-  // Whether stage() may be called with some steps while parts of others still arrive.
+  // Whether stage() may be called while other parts still arrive.
   virtual bool takes_steps_early() const { return true; }
-  // What `ready` points to may go when it returns.
+  // What `ready` points to may be freed after this returns.
   virtual Status stage(const ReadySteps& ready) = 0;
   virtual Status build(FetchedVersion version) = 0;
 
-  // All is built and proven: leaves it to commit(), and removes what has served.
+  // Everything is built and proven. Hands it over to commit() and removes temporary files.
   virtual Status finish() = 0;
 };
 
 struct CatchUpStart {
   const Chain& chain;
-  const std::optional<Held>& held;           // not looked at when the goal is to begin with nothing
-  const std::optional<VersionRecord>& seen;  // as for plan_pull()
+  const std::optional<Held>& held;           // ignored when the goal starts from nothing
+  const std::optional<VersionRecord>& seen;  // see plan_pull()
   ThreadPool* pool;
   ReplicaBeat* beat = nullptr;
 };
 
-// One attempt, without the parts of `avoid`. Where one hop is enough, its parts are decoded while
+// Makes one attempt without the parts in `avoid`. If the plan has a single hop, decodes parts while
 // others arrive.
 Attempted catch_up(const CatchUpStart& start, const std::set<std::string>& avoid, Attempt* attempt,
                    CatchUpSink* sink);

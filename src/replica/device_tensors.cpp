@@ -13,12 +13,16 @@
 namespace deltawire {
 namespace {
 
-// Whether all entries patch runs of bytes of what is there.
+// Whether every entry patches contiguous bytes of a held tensor.
 bool in_runs(const TensorSteps& steps) {
   return steps.from != nullptr &&
          std::all_of(steps.entries.begin(), steps.entries.end(), [](const Delta::Entry* item) {
            return item->entry.old_digest && slab_range(item->entry).ok();
          });
+}
+
+cuda::Contents contents_of(const LiveTensor& tensor) {
+  return {{tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()};
 }
 
 bool overlap(const ByteRange& a, const ByteRange& b) {
@@ -30,7 +34,7 @@ struct PayloadCopy {
   MutableBytes to;
 };
 
-// Many threads: memory that is new is a page fault for every page.
+// Uses many threads, because every page of new memory costs a page fault.
 void copy_payloads(const std::vector<PayloadCopy>& copies, ThreadPool* pool) {
   constexpr size_t kSlice = size_t{1} << 20;
   std::vector<PayloadCopy> slices;
@@ -45,7 +49,7 @@ void copy_payloads(const std::vector<PayloadCopy>& copies, ThreadPool* pool) {
   });
 }
 
-// When each entry can be written: after those before it that touch the same bytes.
+// The turn of each entry: it follows all earlier entries that touch the same bytes.
 std::vector<size_t> turns_of(const TensorSteps& steps) {
   std::vector<size_t> turns;
   std::vector<ByteRange> ranges;
@@ -81,9 +85,7 @@ void DeviceTensors::add(size_t number, LiveTensor tensor) {
 }
 
 Status DeviceTensors::fetch(const LiveTensor& tensor, MutableBytes out) {
-  const cuda::Contents contents{
-      {tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()};
-  return context_.fetch(contents, 0, out, stream_).at(place_of(tensor));
+  return context_.fetch(contents_of(tensor), 0, out, stream_).at(place_of(tensor));
 }
 
 Status DeviceTensors::check(std::span<const size_t> which, const Manifest& manifest) {
@@ -93,27 +95,28 @@ Status DeviceTensors::check(std::span<const size_t> which, const Manifest& manif
     const LiveTensor& tensor = tensors_.at(number);
     const std::vector<BoxDigest>* const boxes = boxes_hashed(manifest, tensor.name);
     if (boxes == nullptr) {
-      contents.push_back({{tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()});
+      contents.push_back(contents_of(tensor));
       numbers.push_back(number);
       continue;
     }
-    // Its digest is over boxes, which the host cuts out.
+    // The digest covers boxes, which are cut out on the host.
     DW_ASSIGN_OR_RETURN(
         const ScratchCopy copy, guard_memory("hashing", [&]() -> Result<ScratchCopy> {
           return ScratchCopy::make(scratch_, number, tensor.bytes.size(), memory_.large_tensor);
         }));
     DW_RETURN_IF_ERROR(fetch(tensor, copy.bytes()));
     const Digest got = tensor_digest(tensor.dtype, tensor.shape, copy.bytes(), boxes);
-    DW_RETURN_IF_ERROR(check_digest(tensor, got, manifest, number));
+    DW_RETURN_IF_ERROR(check_digest(place_of(tensor), got, manifest, number));
   }
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> got, context_.digests(contents, stream_));
   for (size_t i = 0; i < got.size(); ++i) {
-    DW_RETURN_IF_ERROR(check_digest(tensors_.at(numbers[i]), got[i], manifest, numbers[i]));
+    DW_RETURN_IF_ERROR(
+        check_digest(place_of(tensors_.at(numbers[i])), got[i], manifest, numbers[i]));
   }
   return {};
 }
 
-// The first entry of each run of bytes says what must be there now.
+// The first entry of each byte range has the digest of the current contents.
 Status DeviceTensors::check_base(std::span<const TensorSteps* const> steps) {
   std::vector<cuda::Contents> contents;
   std::vector<const Delta::Entry*> items;
@@ -177,19 +180,19 @@ Status DeviceTensors::stage(std::span<const TensorSteps> steps, const Target& ta
     if (progress && !progress(done, total)) return cancelled("stopped on request");
   }
   copy_payloads(copies, pool_);
-  // What comes after the first turn is made for what that leaves: commit() finds out.
+  // Later turns depend on the results of the first one, so commit() checks them.
   return turns_.empty() ? Status() : context_.check(patches_of(turns_[0], staged_before), stream_);
 }
 
 Status DeviceTensors::stage_whole(size_t number, Bytes contents) {
   const LiveTensor& tensor = tensors_.at(number);
-  if (contents.size() != tensor.bytes.size()) return internal_error("contents of another size");
+  if (contents.size() != tensor.bytes.size()) return internal_error("contents have the wrong size");
   wholes_.push_back({number, contents});
   num_staged_ += contents.size() / layout_of(tensor.dtype).width;
   return {};
 }
 
-// It is a change of its own array alone: it can be written in the first turn.
+// The change affects only its own array, so it belongs to the first turn.
 Status DeviceTensors::stage_change(size_t number, const ArrayChange& change) {
   const std::lock_guard lock(mutex_);
   if (turns_.empty()) turns_.emplace_back();
@@ -201,10 +204,7 @@ Status DeviceTensors::stage_change(size_t number, const ArrayChange& change) {
 Status DeviceTensors::check_arrays(std::span<const ArrayDigest> expected) {
   if (expected.empty()) return {};
   std::vector<cuda::Contents> contents;
-  for (const ArrayDigest& one : expected) {
-    const LiveTensor& tensor = tensors_.at(one.number);
-    contents.push_back({{tensor.dtype, tensor.bytes.data()}, tensor.dtype, tensor.bytes.size()});
-  }
+  for (const ArrayDigest& one : expected) contents.push_back(contents_of(tensors_.at(one.number)));
   DW_ASSIGN_OR_RETURN(const std::vector<Digest> got, context_.digests(contents, stream_));
   for (size_t i = 0; i < got.size(); ++i) {
     DW_RETURN_IF_ERROR(check_digest(tensors_.at(expected[i].number), got[i], expected[i].digest));
@@ -252,7 +252,7 @@ Status DeviceTensors::commit() {
   return {};
 }
 
-// Of what was written from end to end the digest is at hand; the rest is read once more.
+// Digests of completely rewritten tensors are known; other tensors are read again.
 Status DeviceTensors::check_written(std::span<const size_t> which, const Manifest& manifest) {
   std::vector<size_t> others;
   for (const size_t number : which) {
@@ -262,7 +262,7 @@ Status DeviceTensors::check_written(std::span<const size_t> which, const Manifes
     if (read_again_ || !summed) {
       others.push_back(number);
     } else {
-      DW_RETURN_IF_ERROR(check_digest(tensor, known->second, manifest, number));
+      DW_RETURN_IF_ERROR(check_digest(place_of(tensor), known->second, manifest, number));
     }
   }
   return others.empty() ? Status() : check(others, manifest);

@@ -1,9 +1,8 @@
-// Tensors in a GPU's memory: patched in place from the payloads themselves, with nothing dense in
-// between.
+// Tensors in a GPU's memory, patched in place directly from the payloads, without a dense copy.
 //
-// prepare() proves that what is there is what the payloads were made for, and that they are sound;
-// what they lead to is proven by commit(), when it has been written. A tensor that comes in other
-// boxes than runs of rows, or whole, is built on the host.
+// prepare() proves that the current contents match the payloads and that the payloads are sound.
+// commit() proves the result after the write. A tensor that arrives whole, or in boxes that are not
+// contiguous rows, is built on the host.
 #pragma once
 
 #include <filesystem>
@@ -21,7 +20,7 @@ namespace deltawire {
 
 class DeviceTensors final : public ArraySet {
  public:
-  // On the device of `first`, which is still to be added. `scratch` and `spill` as in
+  // Uses the device of `first`, which must still be added. `scratch` and `spill` are as in
   // tensor_set.h.
   static Result<std::unique_ptr<DeviceTensors>> open(const TensorReplicaOptions& options,
                                                      const LiveTensor& first, ThreadPool* pool,
@@ -74,15 +73,15 @@ class DeviceTensors final : public ArraySet {
   ThreadPool* const pool_;
   const std::filesystem::path scratch_;
   const StageMemory memory_;
-  const bool read_again_;  // what commit() has written, to prove it
+  const bool read_again_;  // read back what commit() wrote, to prove it
   SpillSpace* const spill_;
-  std::mutex mutex_;  // of what stage_change() adds to
+  std::mutex mutex_;  // guards what stage_change() adds to
   std::map<size_t, LiveTensor> tensors_;
-  // Changes of a turn are of different bytes: they can be written side by side.
+  // Changes of one turn affect different bytes and can be written in parallel.
   std::vector<std::vector<Change>> turns_;
   std::vector<Whole> wholes_;
   uint64_t num_staged_ = 0;
-  std::map<size_t, Digest> written_;  // what commit() knows of tensors that it has written
+  std::map<size_t, Digest> written_;  // digests of tensors that commit() wrote
 };
 
 }  // namespace deltawire

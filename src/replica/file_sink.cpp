@@ -5,7 +5,6 @@
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/guard.h"
-#include "base/log.h"
 #include "base/sync_point.h"
 #include "chain/named_objects.h"
 #include "format/checkpoint_files.h"
@@ -20,7 +19,7 @@ fs::path FileSink::held_folder() const {
   return replica_.layout.checkpoint(replica_.state->copy_on_write, replica_.state->replica.version);
 }
 
-// Where files beside the weights may be that the version has.
+// Where side files that the version needs may already be.
 fs::path FileSink::sides_folder() const {
   if (!replica_.options.copy_on_write) return replica_.layout.root;
   return replica_.state ? held_folder() : replica_.layout.version(manifest().version);
@@ -39,7 +38,7 @@ Status FileSink::look_at_plan() {
   for (const SideFile& file : sides_.fetch) attempt_.report.bytes += file.size_bytes;
   attempt_.report.num_side_files = sides_.fetch.size() + sides_.remove.size();
   if (attempt_.goal.from_nothing) return {};
-  // A file that cannot be looked at is found missing when the checkpoint is opened.
+  // A file that cannot be examined is reported as missing when the checkpoint is opened.
   for (const auto& [name, left] : replica_.state->weights) {
     const Result<FileStamp> now = stamp_of(held_folder() / name);
     if (now.ok()) stamps_[name] = *now;
@@ -56,17 +55,15 @@ uint64_t FileSink::local_bytes() const {
 }
 
 Result<Checkpoint> FileSink::open_checkpoint() const {
-  std::vector<std::string> weights;
-  for (const auto& [name, stamp] : replica_.state->weights) weights.push_back(name);
-  Result<Checkpoint> opened = open_own_checkpoint(held_folder(), weights);
+  Result<Checkpoint> opened = open_own_checkpoint(held_folder(), replica_.state->weight_names());
   if (opened.ok() || opened.status().code() == Code::kIo) return opened;
-  return base_mismatch(opened.status().message());  // a file is missing, cut short or another
+  return base_mismatch(opened.status().message());  // a file is missing, truncated or different
 }
 
-// What was read is what is there.
+// Checks that the files did not change while they were read.
 Status FileSink::check_unedited() const {
   const auto edited = find_edited(held_folder(), stamps_);
-  return edited ? base_mismatch(*edited + ": it changes while it is read") : Status();
+  return edited ? base_mismatch(*edited + ": changed while it was read") : Status();
 }
 
 BuildContext FileSink::context(const Target& target, const Checkpoint& source,
@@ -78,7 +75,7 @@ BuildContext FileSink::context(const Target& target, const Checkpoint& source,
   return build;
 }
 
-// Already at the version: is it what it should be?
+// The replica is already at the version. Verifies the weights if requested.
 Status FileSink::check_held() {
   if (!verify_all_) return {};
   attempt_.clock.begin("verify");
@@ -88,27 +85,23 @@ Status FileSink::check_held() {
   const Target target = target_of(attempt_.plan);
   DW_RETURN_IF_ERROR(build_in_place(context(target, held, steps, true)));
   DW_RETURN_IF_ERROR(check_unedited());
-  verify_all_ = false;  // that is done
+  verify_all_ = false;  // done
   LocalState next = *replica_.state;
   next.weights = stamps_;
   return replica_.save(std::move(next));
 }
 
-// At the version already, but for the files beside the weights.
+// The replica is at the version, but a side file differs.
 Status FileSink::say_defect() {
   if (!replica_.options.repair) return base_mismatch(sides_.defect);
-  log_event(LogLevel::kWarning, "replica.repair",
-            {{"local", replica_.layout.root}, {"reason", sides_.defect}});
-  attempt_.report.repaired = true;
-  attempt_.report.repair_reason = sides_.defect;
+  note_repair(replica_.layout.root.string(), sides_.defect, &attempt_.report);
   return {};
 }
 
-// Already at the version, but `current` points elsewhere: a step that moves nothing but the link.
+// The replica is at the version, but `current` points elsewhere. This step only moves the link.
 Status FileSink::move_link() {
   record_.kind = JournalKind::kSwitch;
-  for (const SideFile& file : manifest().files) record_.sides[file.name] = file.sha256.hex();
-  for (const auto& [name, stamp] : replica_.state->weights) record_.weights.push_back(name);
+  record_.weights = replica_.state->weight_names();
   DW_RETURN_IF_ERROR(make_folder(replica_.layout.new_journal()));
   return write_journal(held_folder());
 }
@@ -146,7 +139,7 @@ Result<std::vector<FetchItem>> FileSink::items_beside() {
   return items;
 }
 
-// In place unless tensors came, went or changed their form.
+// Patches in place unless tensors were added, removed or reshaped.
 Result<bool> FileSink::open_held() {
   DW_ASSIGN_OR_RETURN(held_, open_checkpoint());
   if (replica_.options.copy_on_write) return false;
@@ -166,7 +159,7 @@ Status FileSink::begin_redo() {
   redo_.emplace(redo_folder(), info, memory().slab_bytes);
   files_ = std::make_unique<PatchedFiles>(*held_);
   record_.kind = JournalKind::kPatch;
-  for (const auto& [name, stamp] : replica_.state->weights) record_.weights.push_back(name);
+  record_.weights = replica_.state->weight_names();
   return {};
 }
 
@@ -203,17 +196,17 @@ Status FileSink::build(FetchedVersion version) {
     return {};
   }
   DW_ASSIGN_OR_RETURN(record_, build_from_held(build, version.deltas, files));
-  return apart ? check_unedited() : Status();  // what the version does not change was copied
+  return apart ? check_unedited() : Status();  // unchanged tensors were copied
 }
 
-// The end of a catch-up in a folder: the journal is whole and on disk, and lacks only its name.
+// The end of a catch-up in a folder: the journal is complete and on disk, and still has its
+// temporary name.
 
-// New files beside the weights become part of the step; a version's own folder gets all of them.
+// New side files become part of the step. A version's own folder gets all of them.
 Status FileSink::place_sides() {
   const bool apart = record_.kind == JournalKind::kSwitch;
-  for (const SideFile& file : manifest().files) record_.sides[file.name] = file.sha256.hex();
   record_.replaces = sides_.ours;
-  // A folder that is there already may be this version's from before.
+  // An existing folder may be this version's, from an earlier step.
   const fs::path before = replica_.layout.version(manifest().version);
   if (apart && before != sides_folder()) {
     DW_ASSIGN_OR_RETURN(SidePlan old, plan_side_files(before, {}, manifest().files, true));
@@ -245,9 +238,9 @@ Status FileSink::sync_files(const fs::path& folder, const std::vector<std::strin
   return sync_directory(folder);
 }
 
-// Of the weights that the step brings.
+// Stamps of the weights that the step brings.
 Result<FileStamps> FileSink::stamp_written(const fs::path& files) const {
-  if (files != files_folder()) return stamps_;  // only a link moves
+  if (files != files_folder()) return stamps_;  // only the link moves
   std::vector<std::string> names = record_.weights;
   if (record_.kind != JournalKind::kSwitch) {
     const std::set<std::string> brought(record_.files.begin(), record_.files.end());
@@ -256,19 +249,14 @@ Result<FileStamps> FileSink::stamp_written(const fs::path& files) const {
   return stamp_files(files, names);
 }
 
-void FileSink::name_version(JournalRecord* record) const {
-  record->run = manifest().run;
-  record->version = manifest().version;
-  record->manifest = attempt_.plan.target.digest.hex();
-  record->state = manifest().state.hex();
-  record->target = manifest();
-}
-
-// `files` are those that the step brings.
+// `files`: the folder with the new files of the step.
 Status FileSink::write_journal(const fs::path& files) {
   attempt_.clock.begin("journal");
   const fs::path folder = replica_.layout.new_journal();
-  name_version(&record_);
+  static_cast<Identity&>(record_) = attempt_.plan.target.identity();
+  record_.state = manifest().state.hex();
+  record_.target = manifest();
+  for (const SideFile& file : manifest().files) record_.sides[file.name] = file.sha256.hex();
   ReplicaCore::Pending pending;
   if (record_.kind != JournalKind::kPatch || !record_.files.empty()) {
     std::vector<std::string> names = record_.weights;
@@ -287,7 +275,7 @@ Status FileSink::write_journal(const fs::path& files) {
     DW_ASSIGN_OR_RETURN(Delta redo, open_redo(folder, record_, &replica_.pool));
     pending.patch = OpenPatch{std::move(files_), std::move(redo)};
   }
-  // Files that stay where they are.
+  // Files that stay in place.
   for (const std::string& name : record_.weights) {
     const auto held = stamps_.find(name);
     if (!from_whole(attempt_.plan) && held != stamps_.end() &&
@@ -304,7 +292,7 @@ Status FileSink::finish() {
   if (record_.kind == JournalKind::kPatch) DW_RETURN_IF_ERROR(sync_directory(redo_folder()));
   DW_RETURN_IF_ERROR(place_sides());
   DW_RETURN_IF_ERROR(write_journal(files_folder()));
-  // Parts have served; what the journal needs is in the journal.
+  // The journal has everything it needs; the parts can go.
   return remove_tree(work_folder());
 }
 

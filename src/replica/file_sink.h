@@ -1,5 +1,5 @@
-// Catching up in a folder: leaves a journal that leads to the version (journal.new/), in which the
-// checkpoint is patched in place by a redo record, or gets new files.
+// Catching up in a folder: prepares a journal (journal.new/) that leads to the version, either by
+// patching the checkpoint with a redo record or with new files.
 #pragma once
 
 #include <filesystem>
@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "deltawire/checkpoint.h"
+#include "replica/build.h"
 #include "replica/catch_up.h"
 #include "replica/impl.h"
 #include "replica/journal_redo.h"
 #include "replica/local_file.h"
-#include "replica/new_files.h"
 #include "replica/side_files.h"
 
 namespace deltawire {
@@ -46,7 +46,6 @@ class FileSink final : public CatchUpSink {
   std::filesystem::path sides_folder() const;
   StageMemory memory() const { return share_stage_memory(replica_.options.limits.memory_bytes); }
 
-  // file_sink.cpp
   Result<Checkpoint> open_checkpoint() const;
   Status check_unedited() const;
   Status check_held();
@@ -55,21 +54,18 @@ class FileSink final : public CatchUpSink {
   Status begin_redo();
   BuildContext context(const Target& target, const Checkpoint& source,
                        std::span<const TensorSteps> steps, bool check_untouched) const;
-
-  // file_sink.cpp
   Status place_sides();
   Status sync_files(const std::filesystem::path& folder, const std::vector<std::string>& names);
   Result<FileStamps> stamp_written(const std::filesystem::path& files) const;
-  void name_version(JournalRecord* record) const;
   Status write_journal(const std::filesystem::path& files);
 
   ReplicaCore& replica_;
   Attempt& attempt_;
   bool verify_all_ = false;
-  SidePlan sides_;     // files beside the weights
-  FileStamps stamps_;  // of held files, before they are read
+  SidePlan sides_;
+  FileStamps stamps_;  // of held files, taken before they are read
   std::optional<Checkpoint> held_;
-  std::unique_ptr<PatchedFiles> files_;  // of `held_`, if they are patched in place
+  std::unique_ptr<PatchedFiles> files_;  // of `held_`, when it is patched in place
   std::optional<RedoWriter> redo_;
   JournalRecord record_;  // of the step
 };

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <random>
+#include <utility>
 
 #include "chain/names.h"
 
@@ -31,18 +32,12 @@ FollowWatch::FollowWatch(Store& store)
   if (!folder_.empty()) events_.watch(folder_);
 }
 
-bool FollowWatch::wait_for_news(double seconds) {
-  const uint64_t before = news_;
-  news_ = pushed_->wait_for_news(before, seconds);
-  return news_ > before;
-}
-
 bool FollowWatch::wait(double seconds, const std::function<bool()>& stop,
                        const std::function<void()>& meanwhile) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                       std::chrono::duration<double>(seconds));
-  // The folder may have been made, or made anew, since.
+  // The folder may have been created, or replaced, since the last call.
   if (!folder_.empty()) events_.watch(folder_);
   while (true) {
     if (events_.wait(0)) return true;
@@ -52,7 +47,8 @@ bool FollowWatch::wait(double seconds, const std::function<bool()>& stop,
     const double pause = std::min(left, kAskSeconds);
     if (pushed_ != nullptr) {
       if (meanwhile) meanwhile();
-      if (wait_for_news(pause)) return true;
+      const uint64_t before = std::exchange(news_, pushed_->wait_for_news(news_, pause));
+      if (news_ > before) return true;
     } else if (events_.wait(pause)) {
       return true;
     }

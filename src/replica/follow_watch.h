@@ -10,32 +10,30 @@
 
 namespace deltawire {
 
-// In a store that is a local folder a new manifest ends the wait at once, as does one that is
-// pushed to the store (PushSource); elsewhere, and on network filesystems, only time does.
+// A new manifest ends the wait at once if the store is a local folder or receives pushes
+// (PushSource). With other stores and on network filesystems, the wait lasts its full time.
 class FollowWatch {
  public:
-  explicit FollowWatch(Store& store);  // outlives it
+  explicit FollowWatch(Store& store);  // `store` must outlive this
 
-  // Until something was put into manifests/, wake() is called, `seconds` are over or `stop` says so
-  // (asked several times a second). What came since the last call counts too. True: there may be
-  // news. `meanwhile` is called as long as it waits, soon after anything was sent ahead:
-  // Replica::prepare_ahead(). One thread.
+  // Waits until something is added to manifests/, wake() is called, `seconds` have passed or `stop`
+  // returns true (polled several times a second). Events since the last call count too. Returns
+  // true if there may be news. `meanwhile` is called repeatedly during the wait, soon after new
+  // objects were sent ahead; see Replica::prepare_ahead(). One thread.
   bool wait(double seconds, const std::function<bool()>& stop,
             const std::function<void()>& meanwhile = {});
   void wake() { events_.wake(); }  // from any thread
 
  private:
-  bool wait_for_news(double seconds);  // true: there are some
-
   PushSource* const pushed_;  // null: the store is polled
-  uint64_t news_ = 0;         // notifications so far
-  const std::string folder_;  // of manifests; empty: not on this machine
+  uint64_t news_ = 0;         // notifications received
+  const std::string folder_;  // with the manifests; empty: the store is not on this machine
   FolderEvents events_;
 };
 
 // Exponential back-off with jitter: seconds to wait before attempt number `failures` + 1.
 double follow_backoff(unsigned failures, double interval);
-// `interval`, give or take a fifth, so that a fleet does not ask in step.
+// `interval`, varied by up to a fifth, so that the polls of a fleet spread out.
 double follow_jitter(double interval);
 
 }  // namespace deltawire

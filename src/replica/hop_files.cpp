@@ -12,7 +12,8 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-// The plain file is made in the item's place; `aside` holds what comes too early.
+// Unpacks the item into its plain file as it arrives. `aside` holds pieces that arrive out of
+// order.
 void unpack_on_the_way(FetchItem* item, fs::path aside) {
   item->follow = [plain = item->to, bytes = item->part.size_bytes] {
     return std::make_unique<UnpackStream>(plain, bytes);
@@ -27,11 +28,9 @@ Result<std::vector<FetchItem>> HopFiles::make() const {
   for (size_t h = 0; h < hops_.size(); ++h) {
     const Hop& hop = hops_[h];
     const fs::path folder = hop.base ? hop_folder(h) : anchor();
-    DW_RETURN_IF_ERROR(remove_tree(folder));
-    DW_RETURN_IF_ERROR(make_folder(folder));
-    if (!hop.base) {
-      DW_RETURN_IF_ERROR(remove_tree(packed()));
-      DW_RETURN_IF_ERROR(make_folder(packed()));
+    for (const fs::path& empty : {folder, hop.base ? folder : packed()}) {
+      DW_RETURN_IF_ERROR(remove_tree(empty));
+      DW_RETURN_IF_ERROR(make_folder(empty));
     }
     for (size_t p = 0; p < hop.parts.size(); ++p) {
       FetchItem item{hop.parts[p], part(h, p).path};
@@ -76,7 +75,7 @@ Result<EagerParts::Ready> EagerParts::add(const PartFile& part) {
                        same_form(entry, from->view) && same_form(entry, *to);
     if (!alone) continue;
     const size_t index = size_t(to - schema.tensors.data());
-    // A second entry of the same tensor is found when all parts are opened together.
+    // If the tensor has a second entry, that is detected when all parts are opened together.
     if (done_.insert(index).second) ready.steps.push_back({index, from, {&item}});
   }
   return ready;

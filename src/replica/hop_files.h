@@ -1,4 +1,4 @@
-// The parts of a plan on disk, while they are worked on.
+// The parts of a plan on disk, while they are processed.
 #pragma once
 
 #include <filesystem>
@@ -17,17 +17,17 @@ namespace deltawire {
 
 class HopFiles {
  public:
-  // `url`: of the store, for messages. The hops outlive this.
+  // `url` is the store's, for messages. `hops` must outlive this.
   HopFiles(std::filesystem::path folder, std::string url, std::span<const Hop> hops)
       : folder_(std::move(folder)), url_(std::move(url)), hops_(hops) {}
 
-  // Makes the folders, empty, and says what belongs there. A hop without a base is a checkpoint,
-  // whose weights keep their names; what lies beside them there is for engines.
+  // Creates the empty folders and returns what must be fetched into them. A hop without a base is a
+  // checkpoint; its weight files keep their names, and its other files are skipped.
   Result<std::vector<FetchItem>> make() const;
 
   std::filesystem::path anchor() const { return folder_ / "anchor"; }  // of the hop without a base
   PartFile part(size_t hop, size_t part) const;
-  // Of all hops that have a base, when their parts are there.
+  // The deltas of all hops with a base, once their parts have arrived.
   Result<std::vector<Delta>> open_deltas(ThreadPool* pool) const;
 
  private:
@@ -41,24 +41,24 @@ class HopFiles {
   const std::span<const Hop> hops_;
 };
 
-// The parts of one delta that are there already, while the others still arrive.
+// The parts of one delta that have arrived, while others are still on their way.
 
-// For the one delta between what is held and the target. One thread.
+// For a single delta from what is held to the target. One thread.
 class EagerParts {
  public:
   // `held`: sorted by name.
   EagerParts(const Target& target, HeldTensors held) : target_(target), held_(std::move(held)) {}
 
   struct Ready {
-    Delta delta;  // what the steps point into
+    Delta delta;  // the steps point into this
     std::vector<TensorSteps> steps;
   };
-  // `part` has been fetched and checked. Entries that patch a whole tensor, as nearly all do, stand
-  // by themselves: they can be decoded now. Whether parts fit together is the caller's to check
-  // when all are there.
+  // `part` has been fetched and checked. Returns the entries that patch a whole tensor: they can be
+  // decoded at once, and nearly all entries are of this kind. The caller checks that the parts fit
+  // together when all have arrived.
   Result<Ready> add(const PartFile& part);
 
-  // Leaves only steps that were not ready before.
+  // Removes the steps that add() has already returned.
   void erase_done(std::vector<TensorSteps>* steps) const;
 
  private:

@@ -1,5 +1,5 @@
-// What a Replica is made of. replica.cpp opens the folder, prepare.cpp and file_sink.h make a
-// journal that leads to a version, transaction.cpp carries it out and records the version.
+// The parts of a Replica. replica.cpp opens the folder; prepare.cpp and file_sink.h prepare a
+// journal that leads to a version; transaction.cpp carries it out and records the version.
 #pragma once
 
 #include <chrono>
@@ -21,15 +21,15 @@ struct ReplicaCore : ReplicaBase {
   ReplicaOptions options;
   std::optional<LocalLock> lock;
 
-  std::optional<LocalState> state;    // as in state.json
-  std::optional<ReplicaState> shown;  // the same for callers
-  std::string damage;                 // why the checkpoint cannot be what the state says
-  bool state_lost = false;            // the damage is that of state.json alone
-  bool state_gone = false;            // there is none: whose files these are is not known
-  bool relink = false;                // copy-on-write: `current` is to be mended, whatever else is
+  std::optional<LocalState> state;    // the contents of state.json
+  std::optional<ReplicaState> shown;  // the state that callers see
+  std::string damage;                 // why the checkpoint does not match the state; empty: it does
+  bool state_lost = false;            // only state.json is damaged
+  bool state_gone = false;  // there is no state.json, so the owner of these files is unknown
+  bool relink = false;      // copy-on-write: the link `current` must be repaired
 
-  // A journal that an earlier process, or a commit that failed, has left. It comes before anything
-  // else, and like anything else it is carried out by commit() alone: somebody may be reading.
+  // A journal that an earlier process, or a failed commit, left behind. It is finished before
+  // anything else, and only commit() carries it out, because somebody may be reading the files.
   std::optional<JournalRecord> unfinished;
 
   PlainFiles at_hand;  // see offer_files()
@@ -38,21 +38,21 @@ struct ReplicaCore : ReplicaBase {
   struct Pending {
     JournalRecord record;
     std::optional<OpenPatch> patch;
-    bool resumed = false;      // the unfinished journal: nothing is known of its files
-    FileStamps held;           // of the files that it rests on, when they were read
-    FileStamps written_files;  // of the files that it brings
+    bool resumed = false;      // from the unfinished journal: nothing is known of its files
+    FileStamps held;           // stamps of the files that the step relies on, when they were read
+    FileStamps written_files;  // stamps of the files that the step brings
     PullReport report;
   };
   std::optional<Pending> pending;
 
-  // What commit() has patched and settle() has yet to record.
+  // What commit() has patched and settle() still has to record.
   struct Unsettled {
     JournalRecord record;
     bool resumed = false;
-    std::unique_ptr<PatchedFiles> files;  // those that were patched
-    FileStamps left;  // of the checkpoint's files when commit() was done; others are not known
+    std::unique_ptr<PatchedFiles> files;  // the files that were patched
+    FileStamps left;  // stamps of the checkpoint's files after commit(); other files are unknown
     std::map<std::string, HeldSide> sides;
-    double seconds = 0;  // since prepare() began, when commit() was done
+    double seconds = 0;  // from the start of prepare() to the end of commit()
     std::chrono::steady_clock::time_point committed;
   };
   std::optional<Unsettled> unsettled;
@@ -67,13 +67,18 @@ struct ReplicaCore : ReplicaBase {
         options(std::move(the_options)) {}
   ~ReplicaCore() override;
 
+  // after the record is carried out
+  std::filesystem::path folder_of(const JournalRecord& record) const {
+    return layout.checkpoint(record.kind == JournalKind::kSwitch, record.version);
+  }
+
   // replica.cpp
   Status open();
   Status open_folder();
   Status recover();
   Status check_folder() const;  // the folder is still the one that is locked
-  Status keep_folder();         // takes it anew when it is not
-  Status check_link() const;    // copy-on-write: `current` points to what is held
+  Status keep_folder();         // locks the folder again if it was replaced
+  Status check_link() const;    // copy-on-write: `current` points to the held version
   Result<std::optional<uint64_t>> head() override;
 
   // transaction.cpp

@@ -32,34 +32,27 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kJournalFormat = "journal/1";
 constexpr uint64_t kMaxRecordBytes =
-    4 * kMaxManifestBytes;  // one is in it, with its quotes escaped
+    4 * kMaxManifestBytes;  // it contains a manifest, with escaped quotes
 constexpr std::string_view kKindNames[] = {"patch", "files", "switch"};
 
-Result<std::vector<std::string>> read_names(const Json& json, const char* key) {
-  std::vector<std::string> names;
-  if (!json.contains(key) || !json.at(key).is_array()) {
-    return corruption(quote(key) + ": expected a list of names");
-  }
+// False for anything but names of files in a checkpoint's folder.
+bool read_names(const Json& json, const char* key, std::vector<std::string>* names) {
+  if (!json.contains(key) || !json.at(key).is_array()) return false;
   for (const Json& name : json.at(key)) {
-    if (!name.is_string()) return corruption(quote(key) + ": expected a list of names");
-    names.push_back(name.get<std::string>());
-    DW_RETURN_IF_ERROR(check_checkpoint_file_name(names.back()));
+    if (!name.is_string() || !check_checkpoint_file_name(name.get<std::string>()).ok())
+      return false;
+    names->push_back(name.get<std::string>());
   }
-  return names;
+  return true;
 }
 
-Result<uint64_t> read_number(const Json& json, const char* key) {
-  if (!json.contains(key) || !json.at(key).is_number_unsigned()) {
-    return corruption(quote(key) + ": expected a number");
+bool read_sides(const Json& json, std::map<std::string, std::string>* sides) {
+  if (!json.contains("sides") || !json.at("sides").is_object()) return false;
+  for (const auto& [name, digest] : json.at("sides").items()) {
+    if (!check_checkpoint_file_name(name).ok() || !digest.is_string()) return false;
+    (*sides)[name] = digest.get<std::string>();
   }
-  return json.at(key).get<uint64_t>();
-}
-
-Result<std::string> read_text(const Json& json, const char* key) {
-  if (!json.contains(key) || !json.at(key).is_string()) {
-    return corruption(quote(key) + ": expected a text");
-  }
-  return json.at(key).get<std::string>();
+  return true;
 }
 
 }  // namespace
@@ -87,13 +80,22 @@ Result<std::string> serialise_journal_record(const JournalRecord& record) {
 
 Result<JournalRecord> parse_journal_record(std::string_view text) {
   const Json json = parse_json(text);
-  if (!json.is_object()) return corruption("not the record of a journal");
-  DW_ASSIGN_OR_RETURN(const std::string format, read_text(json, "format"));
+  std::string format, kind, target;
+  if (!json.is_object() || !read_text(json, "format", &format)) {
+    return corruption("not the record of a journal");
+  }
   if (format != kJournalFormat) {
     return unsupported("format " + quote(format) + "; this build reads " + quote(kJournalFormat));
   }
   JournalRecord record;
-  DW_ASSIGN_OR_RETURN(const std::string kind, read_text(json, "kind"));
+  if (!read_text(json, "kind", &kind) || !read_identity(json, &record) ||
+      !read_text(json, "state", &record.state) || !read_names(json, "redo", &record.redo) ||
+      !read_names(json, "files", &record.files) || !read_names(json, "remove", &record.remove) ||
+      !read_number(json, "inode", &record.inode) || !read_names(json, "weights", &record.weights) ||
+      !read_sides(json, &record.sides) || !json.contains("replaces") ||
+      !read_stamps(json.at("replaces"), &record.replaces) || !read_text(json, "target", &target)) {
+    return corruption("not the record of a journal: a field is missing or of another type");
+  }
   if (kind == kKindNames[1]) {
     record.kind = JournalKind::kFiles;
   } else if (kind == kKindNames[2]) {
@@ -101,30 +103,6 @@ Result<JournalRecord> parse_journal_record(std::string_view text) {
   } else if (kind != kKindNames[0]) {
     return unsupported("journal of kind " + quote(kind));
   }
-  if (!read_identity(json, &record)) {
-    return corruption("not the record of a journal: run, version and manifest are missing");
-  }
-  DW_ASSIGN_OR_RETURN(record.state, read_text(json, "state"));
-  DW_ASSIGN_OR_RETURN(record.redo, read_names(json, "redo"));
-  DW_ASSIGN_OR_RETURN(record.files, read_names(json, "files"));
-  DW_ASSIGN_OR_RETURN(record.remove, read_names(json, "remove"));
-  DW_ASSIGN_OR_RETURN(record.inode, read_number(json, "inode"));
-  DW_ASSIGN_OR_RETURN(record.weights, read_names(json, "weights"));
-  if (!json.contains("sides") || !json.at("sides").is_object() || !json.contains("replaces") ||
-      !json.at("replaces").is_object()) {
-    return corruption("\"sides\", \"replaces\": expected files by name");
-  }
-  for (const auto& [name, digest] : json.at("sides").items()) {
-    DW_RETURN_IF_ERROR(check_checkpoint_file_name(name));
-    if (!digest.is_string()) return corruption(quote(name) + ": expected a digest");
-    record.sides[name] = digest.get<std::string>();
-  }
-  for (const auto& [name, stamp] : json.at("replaces").items()) {
-    if (!read_stamp(stamp, &record.replaces[name])) {
-      return corruption(quote(name) + ": expected how it was left");
-    }
-  }
-  DW_ASSIGN_OR_RETURN(const std::string target, read_text(json, "target"));
   DW_ASSIGN_OR_RETURN(record.target, parse_manifest(target, {}));
   if (record.target.version != record.version || record.target.state.hex() != record.state) {
     return corruption(quote("target") + ": is not the version that the journal leads to");
@@ -160,20 +138,15 @@ Result<std::vector<MutableBytes>> locate(const OpenPatch& patch) {
   return places;
 }
 
-bool is_found(const fs::path& path) {
-  struct stat info;
-  return ::lstat(path.c_str(), &info) == 0;
-}
-
 std::optional<uint64_t> inode_of(const fs::path& path) {
   struct stat info;
   if (::lstat(path.c_str(), &info) != 0) return {};
   return uint64_t(info.st_ino);
 }
 
-// Puts `from` where `to` is, without a moment at which nothing is there if the filesystem can.
+// Moves `from` to `to`. The path never disappears if the filesystem can exchange names.
 Status replace_folder(const fs::path& from, const fs::path& to) {
-  if (!is_found(to)) return rename_path(from, to);
+  if (!inode_of(to)) return rename_path(from, to);
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return {};
   DW_RETURN_IF_ERROR(remove_tree(to));
   return rename_path(from, to);
@@ -186,7 +159,7 @@ Status point_to(const fs::path& link, const fs::path& target) {
     return io_error(temporary.string() + ": cannot remove: " + std::strerror(errno));
   }
   if (::symlink(target.c_str(), temporary.c_str()) != 0) {
-    return io_error(temporary.string() + ": cannot make the link: " + std::strerror(errno));
+    return io_error(temporary.string() + ": cannot create the link: " + std::strerror(errno));
   }
   DW_SYNC_POINT("replica: new link made");
   return rename_path(temporary, link);
@@ -196,7 +169,7 @@ Status point_to(const fs::path& link, const fs::path& target) {
 
 Result<Checkpoint> open_own_checkpoint(const fs::path& folder,
                                        const std::vector<std::string>& weights) {
-  // With an index the folder is opened through it; without one there is a single file.
+  // A folder is opened through its index; without an index there is a single file.
   return Checkpoint::open(weights.size() == 1 ? folder / weights[0] : folder);
 }
 
@@ -246,7 +219,7 @@ Status carry_out_files(const LocalLayout& layout, const JournalRecord& record,
   };
   for (const std::string& name : record.files) {
     const fs::path from = layout.journal() / "files" / name;
-    if (!is_found(from)) continue;  // done by a process that died later
+    if (!inode_of(from)) continue;  // done by a process that died later
     DW_RETURN_IF_ERROR(put_aside(name));
     DW_RETURN_IF_ERROR(rename_path(from, layout.root / name));
     DW_SYNC_POINT("replica: file replaced");
@@ -261,7 +234,7 @@ Status carry_out_files(const LocalLayout& layout, const JournalRecord& record,
   return {};
 }
 
-// A folder that is about to be replaced: what in it is not ours stays.
+// Before a folder is replaced: moves files of others out of it.
 Status keep_files_of_others(const LocalLayout& layout, const fs::path& folder,
                             const JournalRecord& record, std::vector<std::string>* set_aside) {
   std::vector<std::string> names;
@@ -281,7 +254,7 @@ Status carry_out_switch(const LocalLayout& layout, const JournalRecord& record,
   const fs::path from = layout.journal() / "files", to = layout.version(record.version);
   if (inode_of(to) != record.inode) {
     if (inode_of(from) != record.inode) {
-      return corruption(from.string() + ": the new version's folder is not there any more");
+      return corruption(from.string() + ": the new version's folder is missing");
     }
     DW_RETURN_IF_ERROR(keep_files_of_others(layout, to, record, set_aside));
     DW_RETURN_IF_ERROR(replace_folder(from, to));

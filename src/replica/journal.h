@@ -1,5 +1,5 @@
-// Carries a journal out: the only code that changes a replica's checkpoint. Doing it again, from
-// any point at which a process may have died, leads to the same files.
+// Carries out a journal. No other code changes a replica's checkpoint. It can be repeated from any
+// point at which a process died, with the same result.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@
 
 namespace deltawire {
 
-// journal/record.json: what a step of a replica does and where it leads. Written before the first
-// byte of the checkpoint changes; a process that finds it finishes the step.
+// journal/record.json: what a step does and which version it leads to. It is written before the
+// first byte of the checkpoint changes. A process that finds it finishes the step.
 enum class JournalKind : uint8_t {
   kPatch,   // redo/*.safetensors: absolute values, written into the checkpoint's files; files/*
             // as in kFiles
@@ -30,18 +30,18 @@ enum class JournalKind : uint8_t {
   kSwitch,  // files/: becomes a version's folder, and `current` points to it
 };
 
-struct JournalRecord : Identity {  // of where it leads
+struct JournalRecord : Identity {  // the version that the step leads to
   JournalKind kind = JournalKind::kPatch;
   std::string state;                // state digest, hex
   std::vector<std::string> redo;    // kPatch: the parts, in order
   std::vector<std::string> files;   // kPatch, kFiles: renamed into place
-  std::vector<std::string> remove;  // the same: files of the old version that the new one lacks
-  // Files beside the weights that are the old version's, as they were: anything else that is in the
-  // way of the above is somebody's own, and put aside.
+  std::vector<std::string> remove;  // likewise: files of the old version that the new one lacks
+  // Side files of the old version, as they were left. Any other file that is in the way belongs to
+  // somebody else and is set aside.
   std::map<std::string, FileStamp> replaces;
-  Manifest target;     // what the version's tensors are, to prove them by
-  uint64_t inode = 0;  // kSwitch: of files/, to know it wherever it is by now
-  // Of the checkpoint afterwards, for state.json.
+  Manifest target;     // the version's manifest, to prove its tensors
+  uint64_t inode = 0;  // kSwitch: inode of files/, to recognise it after the move
+  // The checkpoint's files after the step, for state.json.
   std::vector<std::string> weights;
   std::map<std::string, std::string> sides;  // name -> sha-256
 };
@@ -49,37 +49,38 @@ struct JournalRecord : Identity {  // of where it leads
 inline constexpr std::string_view kJournalRecordName = "record.json";
 
 Result<std::string> serialise_journal_record(const JournalRecord& record);
-// Corruption for anything that this build would not have written: names lead nowhere else.
+// Corruption for anything that this build would not have written. Names never lead outside the
+// folder.
 Result<JournalRecord> parse_journal_record(std::string_view json);
 Result<JournalRecord> read_journal_record(const std::filesystem::path& journal);
 
-// The checkpoint whose files `weights` are; other safetensors files beside them are not ours.
+// Opens the checkpoint that consists of `weights`. Other safetensors files in the folder are
+// ignored.
 Result<Checkpoint> open_own_checkpoint(const std::filesystem::path& folder,
                                        const std::vector<std::string>& weights);
 
-// kPatch: the checkpoint and the redo record, opened before, so that no time passes while files
-// change.
+// kPatch: the checkpoint and the redo record, opened in advance so that files change without delay.
 struct OpenPatch {
   std::unique_ptr<PatchedFiles> files;
   Delta redo;
 };
-// Of the journal that was committed.
+// From the committed journal.
 Result<OpenPatch> open_patch(const LocalLayout& layout, const JournalRecord& record,
                              ThreadPool* pool);
-// `journal` is the folder that holds the record: journal/, or journal.new/ before it is committed.
+// `journal` is the folder with the record: journal/, or journal.new/ before the commit.
 Result<Delta> open_redo(const std::filesystem::path& journal, const JournalRecord& record,
                         ThreadPool* pool);
 
-// Writes the redo record's values into the checkpoint's files: every reader sees it, the disk does
-// not have it yet. Returns how they were left, by name.
+// Writes the redo record's values into the checkpoint's files. Readers see them at once; they are
+// not on disk yet. Returns the stamps of the patched files.
 Result<FileStamps> carry_out_patch(const OpenPatch& patch, ThreadPool* pool);
 
-// Renames new files over old ones and removes those that have gone. Where files of others were in
-// the way, *set_aside says where they are now.
+// Renames new files over old ones and removes files that the version lacks. Adds the new paths of
+// other people's files that were in the way to *set_aside.
 Status carry_out_files(const LocalLayout& layout, const JournalRecord& record,
                        std::vector<std::string>* set_aside);
 
-// Makes the new folder appear under its version's name and points `current` to it.
+// Moves the new folder to its version's name and points `current` to it.
 Status carry_out_switch(const LocalLayout& layout, const JournalRecord& record,
                         std::vector<std::string>* set_aside);
 

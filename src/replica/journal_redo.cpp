@@ -18,16 +18,16 @@ namespace deltawire {
 namespace {
 
 constexpr uint64_t kPartBytes = uint64_t{8}
-                                << 20;  // of payloads, at most; a larger one stands alone
+                                << 20;  // of payloads; a larger payload gets a part of its own
 
-// Cuts a tensor along its first dimension that can be cut. The whole of a small one is no box.
+// Cuts a tensor along the first dimension that can be cut. A small tensor stays whole.
 std::vector<Box> slabs_of(DType dtype, const Shape& shape, uint64_t size_bytes,
                           uint64_t slab_bytes) {
   const auto cut = std::find_if(shape.begin(), shape.end(), [](uint64_t n) { return n > 1; });
   if (size_bytes <= slab_bytes || cut == shape.end()) return {Box{}};
   const size_t dimension = size_t(cut - shape.begin());
   const uint64_t row_bytes = std::max<uint64_t>(1, size_bytes / *cut);
-  // A multiple of 8, so that packed elements are cut between bytes.
+  // A multiple of 8, so that cuts in packed elements fall between bytes.
   const uint64_t rows = std::max<uint64_t>(8, slab_bytes / row_bytes / 8 * 8);
   std::vector<Box> slabs;
   for (uint64_t begin = 0; begin < *cut; begin += rows) {
@@ -40,7 +40,7 @@ std::vector<Box> slabs_of(DType dtype, const Shape& shape, uint64_t size_bytes,
   return slabs;
 }
 
-// Gaps, unless the array itself is smaller.
+// Uses gaps unless the array itself is smaller.
 Result<Encoded> encode_redo(Layout layout, Bytes before, Bytes after, ThreadPool* pool,
                             CodecId* codec) {
   const uint64_t num_changed =
@@ -93,7 +93,7 @@ Result<ByteRange> slab_range(const DeltaEntry& entry) {
   const Shape &offset = entry.box.offset, &extent = entry.box.extent;
   size_t d = 0;
   while (d < entry.shape.size() && extent[d] == 1) ++d;
-  uint64_t first = 0;  // element
+  uint64_t first = 0;  // in elements
   for (size_t i = 0; i < entry.shape.size(); ++i) {
     if (i > d && (offset[i] != 0 || extent[i] != entry.shape[i])) {
       return corruption("tensor " + quote(entry.tensor) + ": box " + box_to_string(entry.box) +
@@ -128,8 +128,8 @@ Status make_redo_of_changes(const TensorView& before, const Changes& changes,
                             const BothDigests& digests, uint64_t slab_bytes, ThreadPool* pool,
                             const std::function<Status(RedoEntry)>& take) {
   const unsigned width = layout_of(before.dtype).width;
-  size_t next = 0;  // change
-  // It is the payload that must not be large; the digests of all of a tensor are known.
+  size_t next = 0;  // index of the next change
+  // Only payloads must stay small. Digests of the whole tensor are already known.
   const uint64_t list_bytes = changes.positions.size() * (sizeof(uint64_t) + width);
   const uint64_t size_bytes = list_bytes <= slab_bytes ? 0 : before.bytes.size();
   for (Box& box : slabs_of(before.dtype, before.shape, size_bytes, slab_bytes)) {
@@ -141,7 +141,7 @@ Status make_redo_of_changes(const TensorView& before, const Changes& changes,
     while (next < changes.positions.size() && changes.positions[next] < end) ++next;
     if (next == begin) continue;
     std::span<const uint64_t> positions(&changes.positions[begin], next - begin);
-    std::vector<uint64_t> moved;  // counted from where the slab begins
+    std::vector<uint64_t> moved;  // relative to the beginning of the slab
     if (first != 0) {
       moved.assign(positions.begin(), positions.end());
       for (uint64_t& position : moved) position -= first;
@@ -152,8 +152,9 @@ Status make_redo_of_changes(const TensorView& before, const Changes& changes,
     entry.num_changed = positions.size();
     redo.payload = gaps_payload(width, positions, values);
     const Bytes own = before.bytes.subspan(range.offset, range.size);
-    const BothDigests both =
-        entry.box.whole() ? digests : digests_around(width, own, {positions, values}, pool);
+    const BothDigests both = entry.box.whole() ? digests
+                                               : digests_around(sums_of(own, 0, pool), width, own,
+                                                                {positions, values}, pool);
     entry.old_digest = both.before;
     entry.new_digest = both.after;
     DW_RETURN_IF_ERROR(take(std::move(redo)));

@@ -1,6 +1,6 @@
-// The redo record: what differs between the local bytes and the next version, as positions and
-// values that may be written any number of times. Its parts are delta parts like any other, of
-// codec gaps or raw, so whatever reads a delta reads it.
+// The redo record: the differences between the local bytes and the next version, as positions and
+// values that can be written repeatedly. Its parts are ordinary delta parts with codec gaps or raw,
+// so any reader of deltas can read them.
 #pragma once
 
 #include <cstdint>
@@ -23,30 +23,30 @@ struct RedoEntry {
   std::vector<uint8_t> payload;
 };
 
-// Hands what differs between `before` (name, dtype, shape, bytes) and `after` to `take`, in entries
-// that cover slabs of the tensor, so that no payload is much larger than `slab_bytes`: a slab is a
-// range of bytes. A tensor that is not larger has one entry, or none when nothing differs.
+// Passes the differences between `before` (name, dtype, shape, bytes) and `after` to `take`.
+// Entries cover slabs (byte ranges) of the tensor, so that payloads are not much larger than
+// `slab_bytes`. A small tensor has one entry, or none if nothing differs.
 Status make_redo_entries(const TensorView& before, Bytes after, uint64_t slab_bytes,
                          ThreadPool* pool, const std::function<Status(RedoEntry)>& take);
 
-// The same of changes that are known already. `digests` are the whole tensor's.
+// The same for changes that are already known. `digests` are those of the whole tensor.
 Status make_redo_of_changes(const TensorView& before, const Changes& changes,
                             const BothDigests& digests, uint64_t slab_bytes, ThreadPool* pool,
                             const std::function<Status(RedoEntry)>& take);
 
-// Where a slab's bytes lie in its tensor; Corruption when they do not lie together.
+// The byte range of a slab in its tensor. Corruption if the box is not contiguous.
 Result<ByteRange> slab_range(const DeltaEntry& entry);
 
-// Writes entries to `folder`/redo-00000.safetensors, ..., each as soon as it is full, on a thread
-// of its own: the disk works while tensors are decoded. One thread.
+// Writes entries to `folder`/redo-00000.safetensors, .... Each part is written by a separate thread
+// as soon as it is full, while tensors are decoded. One thread.
 class RedoWriter {
  public:
-  // `memory_bytes`: of entries that are on their way to the disk.
+  // `memory_bytes` limits the entries that wait to be written.
   RedoWriter(std::filesystem::path folder, DeltaInfo info, uint64_t memory_bytes);
 
-  // Waits while too much is on its way to the disk.
+  // Waits while too many bytes are waiting to be written.
   Status add(RedoEntry entry);
-  // All parts are on disk; returns their names.
+  // Waits until all parts are on disk and returns their names.
   Result<std::vector<std::string>> finish();
 
   uint64_t num_changed() const noexcept { return num_changed_; }

@@ -11,7 +11,8 @@
 namespace deltawire {
 namespace {
 
-// `gaps` of one-byte elements, all changed, in the widest form: 8 bytes of gap and one of value.
+// The worst case: `gaps` of one-byte elements that all changed, with 8 bytes per gap and one per
+// value.
 constexpr uint64_t kWorstCodec = 9;
 constexpr uint64_t kHeaderBytes = uint64_t{256} << 20;
 
@@ -34,7 +35,7 @@ Status check_checkpoint(const Hop& hop, uint64_t weights) {
   std::vector<NamedSize> files;
   for (const PartRef& part : hop.parts) {
     DW_ASSIGN_OR_RETURN(const std::string name, checkpoint_file_of(part));
-    if (!is_weights_file(name)) continue;  // a copy for engines: not fetched
+    if (!is_weights_file(name)) continue;  // a copy for engines, not fetched
     files.push_back({name, part.size_bytes});
     const bool data = name != kIndexFileName;
     num_files += data;
@@ -52,13 +53,14 @@ Status check_checkpoint(const Hop& hop, uint64_t weights) {
 uint64_t weights_bytes(const Schema& schema) {
   uint64_t bytes = 0;
   for (const TensorSpec& tensor : schema.tensors) {
-    bytes += tensor_size_bytes(tensor.dtype, tensor.shape).value();  // checked when it was read
+    // checked when the schema was read
+    bytes += tensor_size_bytes(tensor.dtype, tensor.shape).value();
   }
   return bytes;
 }
 
 Status check_hop_sizes(std::span<const Hop> hops, const Schema& schema, uint64_t local_bytes) {
-  constexpr uint64_t kSane = uint64_t{1} << 50;  // products below must not wrap
+  constexpr uint64_t kSane = uint64_t{1} << 50;  // keeps the products below from overflowing
   const uint64_t weights = std::min(kSane, std::max(weights_bytes(schema), local_bytes));
   for (const Hop& hop : hops) {
     DW_RETURN_IF_ERROR(hop.base ? check_delta(hop, weights) : check_checkpoint(hop, weights));
@@ -81,7 +83,7 @@ Result<std::string> checkpoint_file_of(const PartRef& part) {
 
 namespace {
 
-constexpr uint64_t kFileBytes = uint64_t{64} << 20;  // at least: many entries share a file
+constexpr uint64_t kFileBytes = uint64_t{64} << 20;  // at least, so that entries share files
 
 }  // namespace
 

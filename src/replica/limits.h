@@ -1,5 +1,4 @@
-// What a replica may fetch from a store that is not trusted, and how much memory and disk it may
-// use.
+// Limits: what a replica fetches from an untrusted store, and how much memory and disk it uses.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +18,22 @@ namespace deltawire {
 
 uint64_t weights_bytes(const Schema& schema);
 
-// Corruption, naming the hop, when its parts are larger than any codec makes them for weights of
-// this size, or when a whole checkpoint has more than its tensors and headers need. Files beside
-// the weights are checked where manifests are read. `local_bytes`: weights that are there already
-// and may be larger.
+// Corruption, naming the hop, if its parts are larger than any codec makes them for weights of this
+// size, or if a whole checkpoint has more than its tensors and headers need. Side files are checked
+// when manifests are read. `local_bytes`: the size of the held weights, which may be larger.
 Status check_hop_sizes(std::span<const Hop> hops, const Schema& schema, uint64_t local_bytes);
 
-// The plain file name of an object of a version stored whole: "full/0000000012-9f3c/config.json" is
-// "config.json". Corruption when it would not stay in its folder.
+// The file name of an object of a whole version: "full/0000000012-9f3c/config.json" gives
+// "config.json". Corruption if the name leads outside its folder.
 Result<std::string> checkpoint_file_of(const PartRef& part);
 
-// How what a replica may take is shared among what it holds at once.
+// How the memory limit is divided.
 
 inline constexpr uint64_t kUsualMemory = uint64_t{2} << 30;
 
 struct StageMemory {
-  uint64_t wave_bytes;    // of tensors that are worked on at once: their copies and what differs
-  uint64_t large_tensor;  // copies of larger ones live in a file
+  uint64_t wave_bytes;    // of tensors in work at the same time, with copies and differences
+  uint64_t large_tensor;  // larger copies are kept in files
   uint64_t list_bytes;    // of positions and values while a sparse step is decoded
   uint64_t slab_bytes;    // of one entry, and of the entries that are written together
 };
@@ -44,7 +42,7 @@ inline StageMemory share_stage_memory(uint64_t limit) {
   return {limit / 4, limit / 8, limit / 16, limit / 32};
 }
 
-// Of a replica of tensors: what waits for commit(), and what is worked with meanwhile.
+// For a replica of tensors: memory for what waits for commit(), and for the work.
 struct TensorMemory {
   uint64_t waiting_bytes;
   StageMemory work;
@@ -54,19 +52,19 @@ inline TensorMemory share_tensor_memory(uint64_t limit) {
   return {limit / 2, share_stage_memory(limit / 2)};
 }
 
-// Bytes that wait for commit(): in memory as long as they fit into a limit, the others in files
-// whose pages the kernel can write out.
+// Bytes that wait for commit(): in memory up to a limit, the rest in files whose pages the kernel
+// can evict.
 
 // Thread-safe.
 class SpillSpace {
  public:
-  // Files are in `folder`, and have gone when this has.
+  // Files are created in `folder` and removed by the destructor.
   SpillSpace(std::filesystem::path folder, uint64_t memory_bytes)
       : folder_(std::move(folder)), memory_bytes_(memory_bytes) {}
 
-  // Space for so many bytes, uninitialised, until clear(). Io when the disk is full.
+  // Returns uninitialised space that is valid until clear(). Io when the disk is full.
   Result<MutableBytes> take(uint64_t size_bytes);
-  // Bytes that stay until clear().
+  // Keeps the bytes until clear().
   Result<Bytes> keep(std::vector<uint8_t> bytes);
   void clear() noexcept;
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,7 @@ Status copy_bytes(int from, int to, uint64_t size, const fs::path& path) {
   while (done < size) {
     const ssize_t n = ::copy_file_range(from, nullptr, to, nullptr, size - done, 0);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;  // not on this pair of filesystems, or not any more
+    if (n <= 0) break;  // not supported here, or no longer
     done += uint64_t(n);
   }
   std::vector<uint8_t> buffer(done < size ? size_t{1} << 20 : 0);
@@ -42,7 +43,53 @@ Status copy_bytes(int from, int to, uint64_t size, const fs::path& path) {
   return {};
 }
 
+FileStamp stamp_from(const struct stat& info) {
+  const auto nanoseconds = [](const timespec& time) {
+    return int64_t(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+  };
+  return {uint64_t(info.st_size), uint64_t(info.st_ino), nanoseconds(info.st_mtim),
+          nanoseconds(info.st_ctim)};
+}
+
 }  // namespace
+
+Result<FileStamp> stamp_of(const fs::path& file) {
+  struct stat info;
+  if (::stat(file.c_str(), &info) != 0) return system_error(file, "cannot stat");
+  return stamp_from(info);
+}
+
+Result<FileStamp> mark_file(int fd, const fs::path& file) {
+  timespec times[2] = {{0, UTIME_OMIT}, {}};
+  ::clock_gettime(CLOCK_REALTIME, &times[1]);
+  times[1].tv_nsec |= 1;  // not a multiple of the kernel's clock tick
+  if (::futimens(fd, times) != 0) {
+    // For files of another owner only the current time can be set.
+    if (errno != EPERM || ::futimens(fd, nullptr) != 0) {
+      return system_error(file, "cannot set its time", errno);
+    }
+  }
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return system_error(file, "cannot stat", errno);
+  return stamp_from(info);
+}
+
+Result<FileStamps> stamp_files(const fs::path& folder, const std::vector<std::string>& names) {
+  FileStamps stamps;
+  for (const std::string& name : names) {
+    DW_ASSIGN_OR_RETURN(stamps[name], stamp_of(folder / name));
+  }
+  return stamps;
+}
+
+std::optional<std::string> find_edited(const fs::path& folder, const FileStamps& left) {
+  for (const auto& [name, stamp] : left) {
+    const Result<FileStamp> now = stamp_of(folder / name);
+    if (!now.ok()) return now.status().message();
+    if (*now != stamp) return (folder / name).string() + ": was changed since it was written";
+  }
+  return {};
+}
 
 Result<PatchedFile> PatchedFile::open(const fs::path& path) {
   PatchedFile file;
@@ -79,7 +126,7 @@ Status PatchedFile::take_holes() {
   while ((error = ::posix_fallocate(fd_, 0, off_t(size_))) == EINTR) {
   }
   if (error != ENOSPC && error != EDQUOT) return {};
-  return system_error(path_, "cannot take the disk space of its holes", error);
+  return system_error(path_, "cannot allocate disk space for its holes", error);
 }
 
 Status PatchedFile::write_at(uint64_t offset, Bytes contents) {
@@ -91,7 +138,7 @@ Status PatchedFile::check_whole() const {
   struct stat info;
   if (::fstat(fd_, &info) == 0 && size_t(info.st_size) < size_) {
     return io_error(path_.string() +
-                    ": was cut short while it was written: " + std::to_string(size_) +
+                    ": was truncated while it was written: " + std::to_string(size_) +
                     " bytes before, " + std::to_string(info.st_size) + " now");
   }
   return system_error(path_, "cannot write", ENOSPC);
@@ -130,6 +177,11 @@ Result<MutableBytes> PatchedFiles::to_write(const CheckpointTensor& tensor) {
   if (!own->written) DW_RETURN_IF_ERROR(own->file.take_holes());
   own->written = true;
   return own->file.bytes().subspan(tensor.offset, tensor.view.bytes.size());
+}
+
+Status PatchedFiles::write_at(const CheckpointTensor& tensor, uint64_t offset, Bytes contents) {
+  DW_RETURN_IF_ERROR(to_write(tensor).status());
+  return files_[tensor.file]->file.write_at(tensor.offset + offset, contents);
 }
 
 Status PatchedFiles::check_whole() const {

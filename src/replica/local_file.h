@@ -1,8 +1,9 @@
-// Files of a checkpoint that are patched where they are, and copies that share their blocks.
+// Files of a checkpoint that are patched in place, and clones that share blocks.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -14,12 +15,31 @@
 #include "deltawire/checkpoint.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
-#include "replica/file_stamp.h"
 
 namespace deltawire {
 
-// An existing file, mapped for writing. What is written is seen by every other mapping of the file
-// at once, and is on disk when sync() returns. Different threads may write different ranges.
+// Detects changes of a file without reading it.
+struct FileStamp {
+  uint64_t size_bytes = 0, inode = 0;
+  int64_t modified_ns = 0, changed_ns = 0;
+
+  bool operator==(const FileStamp&) const = default;
+};
+using FileStamps = std::map<std::string, FileStamp>;  // by file name
+
+Result<FileStamp> stamp_of(const std::filesystem::path& file);
+// The stamp of an open file, after setting a modification time that no later write produces:
+// kernels record the times of writes with millisecond granularity.
+Result<FileStamp> mark_file(int fd, const std::filesystem::path& file);
+
+// Stamps of `names` in `folder`.
+Result<FileStamps> stamp_files(const std::filesystem::path& folder,
+                               const std::vector<std::string>& names);
+// The first file that has changed, for messages; none if all match `left`.
+std::optional<std::string> find_edited(const std::filesystem::path& folder, const FileStamps& left);
+
+// An existing file, mapped for writing. Writes are visible to other mappings at once and are on
+// disk after sync(). Different threads may write different ranges.
 class PatchedFile {
  public:
   static Result<PatchedFile> open(const std::filesystem::path& path);
@@ -28,21 +48,22 @@ class PatchedFile {
   PatchedFile& operator=(PatchedFile&&) = delete;
 
   MutableBytes bytes() noexcept { return {mapping_.data(), size_}; }
-  // Pages that were read through the mapping are written without another fault: a tmpfs. Elsewhere
-  // that fault takes longer than the first one of a page that was not read.
+  // True on tmpfs: pages that were read through the mapping can be written without another page
+  // fault. On other filesystems that second fault is slower than a first write to an unread page.
   bool written_after_read() const noexcept { return on_tmpfs_; }
-  // Before the first write: takes the disk space of holes, where the filesystem can, so that a full
-  // disk shows here. Blocks that are shared with a clone take theirs when they are written: a disk
-  // that is full then shows in check_whole().
+  // Call before the first write. Allocates the disk space of holes, if the filesystem can, so that
+  // a full disk is found here. Blocks shared with a clone are allocated on write; check_whole()
+  // then reports a full disk.
   Status take_holes();
-  // As bytes(), without the mapping: pages that are written whole are not read first.
+  // Writes without the mapping, so that fully overwritten pages are not read first.
   Status write_at(uint64_t offset, Bytes contents);
-  // Io when something that was written, or read, is lost: the disk is full, or another
-  // process cut the file short. What it holds then is undefined.
+  // Io if bytes were lost: the disk is full, or another process truncated the file. The contents
+  // are then undefined.
   Status check_whole() const;
-  // After the last write: how the file is left. Not every filesystem notes writes to a mapping.
+  // Call after the last write; returns the final stamp. Not every filesystem updates times after
+  // writes to a mapping.
   Result<FileStamp> mark() { return mark_file(fd_, path_); }
-  Status sync();  // check_whole(), and it is on disk
+  Status sync();  // check_whole(), then waits for the disk
 
  private:
   PatchedFile() = default;
@@ -53,21 +74,23 @@ class PatchedFile {
   bool on_tmpfs_ = false;
 };
 
-// The files of a checkpoint that is patched where it is: opened when a tensor of theirs is first
-// asked for, and mapped once for those who read and those who write where that pays. Thread-safe.
+// The files of a checkpoint that is patched in place. A file is opened when one of its tensors is
+// first requested. Where that is faster, readers and writers share a mapping. Thread-safe.
 class PatchedFiles {
  public:
   explicit PatchedFiles(Checkpoint checkpoint)
       : checkpoint_(std::move(checkpoint)), files_(checkpoint_.files().size()) {}
 
   const Checkpoint& checkpoint() const noexcept { return checkpoint_; }
-  // The bytes of one of the checkpoint's tensors. BaseMismatch when its file has another size now.
+  // The bytes of one of the checkpoint's tensors. BaseMismatch if the file's size has changed.
   Result<Bytes> to_read(const CheckpointTensor& tensor);
   Result<MutableBytes> to_write(const CheckpointTensor& tensor);
+  // Writes `contents` at `offset` in the tensor; see PatchedFile::write_at().
+  Status write_at(const CheckpointTensor& tensor, uint64_t offset, Bytes contents);
   Status check_whole() const;
-  // After the last write: how the files that were written are left, by name.
+  // Call after the last write; returns the final stamps of the written files.
   Result<FileStamps> mark();
-  // Those are on disk when it returns.
+  // Waits until the written files are on disk.
   Status sync(ThreadPool* pool);
 
  private:
@@ -82,20 +105,20 @@ class PatchedFiles {
   std::vector<std::optional<File>> files_;
 };
 
-// Whether so many changes, anywhere in so many bytes, touch most of their pages.
+// Whether this many changes, spread anywhere, touch most pages.
 constexpr bool touches_most_pages(uint64_t num_changed, uint64_t size_bytes) {
   return num_changed >= size_bytes / 8192;
 }
-// Before most pages of mapped bytes are written: all of them in one call take less than a fault
-// each. What it cannot do, on an old kernel or a full disk, is left to the faults.
+// Prefaults mapped bytes before most of their pages are written: one call is faster than a fault
+// per page. Failures (old kernel, full disk) are ignored; the writes fault instead.
 void map_all(MutableBytes bytes, ThreadPool* pool);
 
-// A copy that shares its blocks with the original where the filesystem can (reflink); else its
-// bytes are copied. `to` must not be there.
+// Clones a file, sharing its blocks where the filesystem supports reflinks, otherwise copying them.
+// `to` must not exist.
 Status clone_file(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// A new file with these contents. It is not synced. By a mapping: several threads cannot write to
-// one file at once.
+// Creates a file with these contents, without syncing it. Uses a mapping, because several threads
+// cannot write() to one file at the same time.
 Status write_body(const std::filesystem::path& path, const Body& body, ThreadPool* pool);
 
 // Waits until a file's contents are on disk.

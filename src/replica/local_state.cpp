@@ -21,21 +21,28 @@
 
 namespace deltawire {
 namespace fs = std::filesystem;
+
+bool read_number(const nlohmann::json& json, const char* key, uint64_t* out) {
+  if (!json.contains(key) || !json.at(key).is_number_unsigned()) return false;
+  *out = json.at(key).get<uint64_t>();
+  return true;
+}
+
+bool read_text(const nlohmann::json& json, const char* key, std::string* out) {
+  if (!json.contains(key) || !json.at(key).is_string()) return false;
+  *out = json.at(key).get<std::string>();
+  return true;
+}
+
 namespace {
 
 using Json = nlohmann::json;
 
 constexpr std::string_view kStateFormat = "replica/1";
-constexpr uint64_t kMaxStateBytes = 64 << 20;  // a hundred thousand shards and more
+constexpr uint64_t kMaxStateBytes = 64 << 20;  // enough for a hundred thousand shards
 
 Json optional_json(const std::optional<uint64_t>& value) {
   return value ? Json(*value) : Json(nullptr);
-}
-
-bool read_number(const Json& json, const char* key, uint64_t* out) {
-  if (!json.contains(key) || !json.at(key).is_number_unsigned()) return false;
-  *out = json.at(key).get<uint64_t>();
-  return true;
 }
 
 bool read_signed(const Json& json, const char* key, int64_t* out) {
@@ -52,23 +59,16 @@ bool read_optional(const Json& json, const char* key, std::optional<uint64_t>* o
   return true;
 }
 
-bool read_text(const Json& json, const char* key, std::string* out) {
-  if (!json.contains(key) || !json.at(key).is_string()) return false;
-  *out = json.at(key).get<std::string>();
-  return true;
+bool read_stamp(const Json& json, FileStamp* stamp) {
+  return json.is_object() && read_number(json, "bytes", &stamp->size_bytes) &&
+         read_number(json, "inode", &stamp->inode) &&
+         read_signed(json, "modified_ns", &stamp->modified_ns) &&
+         read_signed(json, "changed_ns", &stamp->changed_ns);
 }
 
 bool read_serving(const Json& json, std::optional<Identity>* out) {
   if (!json.contains("serving") || json.at("serving").is_null()) return true;
   return read_identity(json.at("serving"), &out->emplace());
-}
-
-bool read_stamps(const Json& json, FileStamps* out) {
-  if (!json.is_object()) return false;
-  for (const auto& [name, value] : json.items()) {
-    if (!read_stamp(value, &(*out)[name])) return false;
-  }
-  return true;
 }
 
 bool read_sides(const Json& json, std::map<std::string, HeldSide>* out) {
@@ -92,11 +92,12 @@ nlohmann::json stamp_json(const FileStamp& stamp) {
           {"changed_ns", stamp.changed_ns}};
 }
 
-bool read_stamp(const nlohmann::json& json, FileStamp* stamp) {
-  return json.is_object() && read_number(json, "bytes", &stamp->size_bytes) &&
-         read_number(json, "inode", &stamp->inode) &&
-         read_signed(json, "modified_ns", &stamp->modified_ns) &&
-         read_signed(json, "changed_ns", &stamp->changed_ns);
+bool read_stamps(const Json& json, FileStamps* out) {
+  if (!json.is_object()) return false;
+  for (const auto& [name, value] : json.items()) {
+    if (!read_stamp(value, &(*out)[name])) return false;
+  }
+  return true;
 }
 
 nlohmann::json identity_json(const Identity& identity) {

@@ -1,4 +1,4 @@
-// LOCAL/.deltawire/state.json: what the replica's folder holds, and how its files were left.
+// LOCAL/.deltawire/state.json: what the replica's folder holds, and the stamps of its files.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 #include "deltawire/replica.h"
 #include "deltawire/status.h"
-#include "replica/file_stamp.h"
+#include "replica/local_file.h"
 
 namespace deltawire {
 
-// A file beside the weights as we left it.
+// A side file as we left it.
 struct HeldSide {
   std::string sha256;  // hex
   FileStamp stamp;
@@ -28,22 +28,31 @@ struct LocalState {
   ReplicaState replica;
   bool copy_on_write = false;
   FileStamps weights;                     // safetensors files and their index
-  std::map<std::string, HeldSide> sides;  // the version's files beside them, as they were left
+  std::map<std::string, HeldSide> sides;  // the version's side files, as we left them
+
+  std::vector<std::string> weight_names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, stamp] : weights) names.push_back(name);
+    return names;
+  }
 };
 
 std::string serialise_local_state(const LocalState& state);
 Result<LocalState> parse_local_state(std::string_view json);
 
-// None when there is no such file.
+// None if the file does not exist.
 Result<std::optional<LocalState>> read_local_state(const std::filesystem::path& file);
 Status write_local_state(const std::filesystem::path& file, const LocalState& state);
 
-// What state.json and journals share: how a file was left, and which version something is.
+// Used by both state.json and journals: stamps and identities.
 nlohmann::json stamp_json(const FileStamp& stamp);
-bool read_stamp(const nlohmann::json& json, FileStamp* stamp);
+bool read_stamps(const nlohmann::json& json, FileStamps* stamps);
 
 nlohmann::json identity_json(const Identity& identity);
 bool read_identity(const nlohmann::json& json, Identity* identity);
+// False if the member is missing or has another type.
+bool read_number(const nlohmann::json& json, const char* key, uint64_t* out);
+bool read_text(const nlohmann::json& json, const char* key, std::string* out);
 
 // Where things are in a replica's folder. What files of a checkpoint may be called there is in
 // format/checkpoint_files.h.
@@ -77,19 +86,19 @@ struct LocalLayout {
   }
 };
 
-// Versions that stand in folders of their own in `folder`, ascending.
+// The versions that have folders in `folder`, ascending.
 std::vector<uint64_t> version_folders(const std::filesystem::path& folder);
 
-// One process at a time works in a replica's folder.
+// Only one process at a time works in a replica's folder.
 
-// Holds a flock on a file that says who holds it. Freed by the destructor, and by the kernel when
-// the process ends in any way.
+// Holds a flock on a file that names the holder. The destructor releases it, and the kernel does
+// when the process ends.
 class LocalLock {
  public:
-  static LocalLock none() { return LocalLock(-1); }  // is nowhere
-  // Conflict, naming the holder, when another has it.
+  static LocalLock none() { return LocalLock(-1); }  // holds no lock
+  // Conflict, naming the holder, if another process holds the lock.
   static Result<LocalLock> take(const std::filesystem::path& file);
-  // Whether `file` is still the file that is locked: a folder may be removed, and made again.
+  // Whether `file` is still the locked file. A folder may be removed and created again.
   bool is_at(const std::filesystem::path& file) const;
   ~LocalLock();
   LocalLock(LocalLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

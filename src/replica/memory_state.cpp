@@ -3,10 +3,9 @@
 #include <cstring>
 
 #include "base/waves.h"
-#include "codec/codec.h"
+#include "delta/apply_plan.h"
 #include "format/checkpoint_files.h"
 #include "format/delta_part.h"
-#include "format/layout.h"
 #include "format/packed_file.h"
 #include "format/tensor_digest.h"
 #include "replica/limits.h"
@@ -85,7 +84,7 @@ Status apply_entry(const DeltaEntry& entry, Bytes payload, const Allocate& alloc
     DW_ASSIGN_OR_RETURN(const auto owner, allocate(size));
     const MutableBytes bytes(owner.get(), size);
     (*state)[entry.tensor] = {entry.dtype, entry.shape, bytes, owner};
-    return find_codec(entry.codec)->apply(entry.layout(), payload, bytes, pool);
+    return apply_entry(entry, payload, bytes, nullptr, pool);
   }
   const auto found = state->find(entry.tensor);
   if (found == state->end()) return base_mismatch("there is no such tensor");
@@ -93,14 +92,7 @@ Status apply_entry(const DeltaEntry& entry, Bytes payload, const Allocate& alloc
   if (!same_form(tensor, entry)) {
     return base_mismatch("expected " + form_of(entry) + ", got " + form_of(tensor));
   }
-  const Codec& codec = *find_codec(entry.codec);
-  const Layout layout = entry.layout();
-  if (entry.box.whole()) return codec.apply(layout, payload, tensor.bytes, pool);
-  std::vector<uint8_t> contents(entry.box_bytes());
-  copy_box_out(entry.box, entry.dtype, entry.shape, tensor.bytes, contents);
-  DW_RETURN_IF_ERROR(codec.apply(layout, payload, contents, pool));
-  copy_box_in(entry.box, entry.dtype, entry.shape, contents, tensor.bytes);
-  return {};
+  return apply_entry(entry, payload, tensor.bytes, nullptr, pool);
 }
 
 namespace {
@@ -131,7 +123,7 @@ Status check_state(const Manifest& manifest, const Schema& schema, const MemoryS
     if (found == state.end() || found->second.dtype != expected.dtype ||
         found->second.shape != expected.shape) {
       return corruption("tensor " + quote(expected.name) + ": expected " + form_of(expected) +
-                        ", got another or none");
+                        ", but it is missing or has another form");
     }
     const bool wanted = only == nullptr || only->contains(expected.name);
     tensors.push_back(wanted ? &found->second : nullptr);
@@ -146,15 +138,13 @@ Status check_state(const Manifest& manifest, const Schema& schema, const MemoryS
     return corruption("tensor " + quote(expected.name) + ": " + std::string(digest_name(got.kind)) +
                       ": expected " + manifest.digests[i].hex() + ", got " + got.hex());
   };
-  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(check, [](size_t) {
-    return Status();
-  });
+  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(check);
 }
 
 namespace {
 
-// One attempt. What a replica does with files is done here part by part, so that no folder is
-// needed and no more than one part is held beside the model.
+// One attempt. Works part by part, so it needs no folder and holds only one part in addition to the
+// model.
 Attempted fetch_along(const Chain& chain, const Plan& plan, ThreadPool* pool,
                       const Progress& progress, uint64_t total, const Allocate& allocate,
                       MemoryState* state) {

@@ -14,22 +14,22 @@ namespace deltawire {
 namespace {
 
 constexpr uint64_t kOverwrittenPieceBytes = uint64_t{1} << 20;
-constexpr uint64_t kComparedBytes = 4096;  // written, or left as they are
-constexpr double kInMemory = 0.9;          // of the files
-constexpr uint64_t kMostSteps = 64;        // a manifest is read for each
+constexpr uint64_t kComparedBytes = 4096;  // compared and written in units of this size
+constexpr double kInMemory = 0.9;          // share of the files' bytes
+constexpr uint64_t kMostSteps = 64;        // each needs a manifest to be read
 constexpr uint64_t kSampledEvery = uint64_t{8} << 20, kSampledBytes = uint64_t{256} << 10;
 
-// A stretch of a file, as it is to be.
+// A range of a tensor with its new contents.
 struct Stretch {
-  size_t file = 0;
-  uint64_t offset = 0;
+  const CheckpointTensor* tensor = nullptr;
+  uint64_t offset = 0;  // in the tensor
   Bytes contents;
-  bool compare = false;  // most of it is the same
+  bool compare = false;  // most bytes are unchanged
   bool last = false;     // of its tensor
 };
 
-// Whether nearly all of its bytes are in memory, and need not be read from a disk. Of samples:
-// files come and go in long stretches.
+// Whether nearly all bytes are in memory and need not be read from disk. Checks samples, because
+// files are cached in long ranges.
 bool is_in_memory(const Checkpoint& checkpoint) {
   double bytes = 0, resident = 0;
   for (const CheckpointFile& file : checkpoint.files()) {
@@ -42,14 +42,14 @@ bool is_in_memory(const Checkpoint& checkpoint) {
   return resident >= kInMemory * bytes;
 }
 
-// Until this thread makes the next one.
+// Valid until this thread's next call.
 Bytes copy_of(Bytes contents) {
   thread_local std::vector<uint8_t> copy(kOverwrittenPieceBytes);
   copy_out(contents.data(), copy.data(), contents.size());
   return {copy.data(), contents.size()};
 }
 
-// Only what differs: pages that do not stay clean.
+// Writes only what differs, so that other pages stay clean.
 void copy_differences(Bytes contents, MutableBytes held) {
   const Bytes now = copy_of(contents);
   for (size_t at = 0; at < held.size(); at += kComparedBytes) {
@@ -60,7 +60,7 @@ void copy_differences(Bytes contents, MutableBytes held) {
   }
 }
 
-// None: a tensor that is not held, or not in this form.
+// Empty if a tensor is not held in this form.
 std::vector<Stretch> stretches_of(const Checkpoint& held, std::span<const NewContents> changed) {
   std::vector<Stretch> stretches;
   for (const NewContents& tensor : changed) {
@@ -72,37 +72,28 @@ std::vector<Stretch> stretches_of(const Checkpoint& held, std::span<const NewCon
     const Bytes all = tensor.view.bytes;
     const bool sparse = !touches_most_pages(tensor.num_changed, all.size());
     for (uint64_t at = 0, size = 0; at < all.size(); at += size) {
-      const uint64_t offset = found->offset + at;  // stretches end where pages of the file do
+      const uint64_t offset = found->offset + at;  // ranges end at page boundaries of the file
       size = std::min(kOverwrittenPieceBytes - offset % kOverwrittenPieceBytes, all.size() - at);
-      stretches.push_back(
-          {found->file, offset, all.subspan(at, size), sparse, at + size == all.size()});
+      stretches.push_back({found, at, all.subspan(at, size), sparse, at + size == all.size()});
     }
   }
   return stretches;
 }
 
 Result<FileStamps> write_stretches(const Checkpoint& held, const std::vector<Stretch>& stretches,
-                                   FileStamps stamps, ThreadPool* pool) {
-  std::vector<PatchedFile> files;
-  for (const CheckpointFile& file : held.files()) {
-    DW_ASSIGN_OR_RETURN(PatchedFile opened, PatchedFile::open(file.path));
-    if (opened.bytes().size() != file.bytes.size()) {
-      return base_mismatch(file.path.string() + ": another process changed its size");
-    }
-    DW_RETURN_IF_ERROR(opened.take_holes());
-    files.push_back(std::move(opened));
-  }
+                                   const FileStamps& stamps, ThreadPool* pool) {
+  PatchedFiles files(held);
   const bool in_memory = is_in_memory(held);
   DW_RETURN_IF_ERROR(
       parallel_try("overwriting", pool, stretches.size(), [&](size_t i, unsigned) -> Status {
         const Stretch& stretch = stretches[i];
-        const MutableBytes own =
-            files[stretch.file].bytes().subspan(stretch.offset, stretch.contents.size());
+        DW_ASSIGN_OR_RETURN(const MutableBytes all, files.to_write(*stretch.tensor));
+        const MutableBytes own = all.subspan(stretch.offset, stretch.contents.size());
         if (stretch.compare) {
           copy_differences(stretch.contents, own);
         } else if (!in_memory) {
           DW_RETURN_IF_ERROR(
-              files[stretch.file].write_at(stretch.offset, copy_of(stretch.contents)));
+              files.write_at(*stretch.tensor, stretch.offset, copy_of(stretch.contents)));
         } else {
           map_all(own, nullptr);
           copy_out(stretch.contents.data(), own.data(), own.size());
@@ -110,11 +101,10 @@ Result<FileStamps> write_stretches(const Checkpoint& held, const std::vector<Str
         if (stretch.last) DW_SYNC_POINT("replica: tensor overwritten");
         return {};
       }));
-  for (size_t i = 0; i < files.size(); ++i) {
-    DW_RETURN_IF_ERROR(files[i].check_whole());
-    DW_ASSIGN_OR_RETURN(stamps[held.files()[i].name], files[i].mark());
-  }
-  return stamps;
+  DW_RETURN_IF_ERROR(files.check_whole());
+  DW_ASSIGN_OR_RETURN(FileStamps left, files.mark());
+  left.insert(stamps.begin(), stamps.end());
+  return left;
 }
 
 bool same_sides(const std::map<std::string, HeldSide>& held, const std::vector<SideFile>& wanted) {
@@ -132,14 +122,12 @@ Result<std::optional<Checkpoint>> ReplicaCore::open_as_left() {
   DW_RETURN_IF_ERROR(check_folder());
   if (!state || unfinished || unsettled || !damage.empty() || options.copy_on_write) return none;
   if (state->replica.patching_to || find_edited(layout.root, state->weights)) return none;
-  std::vector<std::string> weights;
-  for (const auto& [name, stamp] : state->weights) weights.push_back(name);
-  Result<Checkpoint> held = open_own_checkpoint(layout.root, weights);
+  Result<Checkpoint> held = open_own_checkpoint(layout.root, state->weight_names());
   if (!held.ok()) return none;
   return std::optional(std::move(*held));
 }
 
-// Whether deltas lead from what is held to the version, and only weights change.
+// Whether deltas lead from the held version to `next`, and only weights change.
 Result<bool> ReplicaCore::is_plain_way(const VersionRecord& next) {
   const uint64_t from = state->replica.version, to = next.manifest.version;
   if (to <= from || to - from > kMostSteps) return false;

@@ -1,8 +1,8 @@
-// A step to a later version for who has its bytes at hand: what changed is written over what is
-// held, with no delta to decode and no journal. Until the last byte is written state.json says
-// `patching_to` and there is no journal: who finds it so reads the version from the chain. Nothing
-// is synced that the chain has too. So this is for copies that are checked by digest when they are
-// used and that nobody else reads, such as a publisher's snapshot.
+// Advances a replica without a delta, for callers that have the version's bytes: the changes are
+// written over what is held, without a journal. Until the last byte is written, state.json has
+// `patching_to` without a journal; a process that finds this reads the version from the chain.
+// Nothing is synced, because the chain has the same data. Use this only for copies that nobody else
+// reads and that are checked by digest when they are used, such as a publisher's snapshot.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,24 @@
 
 namespace deltawire {
 
-// As in offer_files().
+// See offer_files().
 using PlainFiles = std::map<std::string, std::shared_ptr<const Body>, std::less<>>;
 
-// A tensor as the version has it.
+// A tensor of the version.
 struct NewContents {
   TensorView view;
-  uint64_t num_changed = 0;  // elements since what is held, about: do most of its pages differ?
+  // elements changed since the held version, approximately: decides whether most pages differ
+  uint64_t num_changed = 0;
 };
 
-// `changed`: every tensor that a version since the held one has changed. False: this is no step for
-// it, and nothing was touched: deltas have to lead there from the version that is held, with
-// tensors of the same forms and the same files beside them, and files have to be as they were left.
+// `changed`: every tensor that changed since the held version. Returns false, without touching
+// anything, if this shortcut does not apply: deltas must lead from the held version to this one,
+// tensors must keep their forms, side files must be the same, and no file may have been edited.
 // After an error the replica reads the version from the chain.
 Result<bool> overwrite(Replica* replica, uint64_t version, std::span<const NewContents> changed);
 
-// Files of a version that is stored whole, by the names of the packed objects. A pull copies them
-// instead of fetching and unpacking those, and proves them like anything else.
+// Plain files of a whole version, by the names of the packed objects. A pull copies them instead of
+// fetching and unpacking those objects, and checks them like fetched ones.
 void offer_files(Replica* replica, PlainFiles files);
 
 }  // namespace deltawire

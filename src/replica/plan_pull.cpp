@@ -13,17 +13,17 @@
 namespace deltawire {
 namespace {
 
-// The store may be gone altogether, or hold something else by now.
+// The store may be unavailable or hold another run.
 Status check_run_is_there(const Chain& chain, const std::string& what_for) {
   const Result<Chain> now = Chain::open(chain.shared_store(), {});
   if (now.ok() && now->run() == chain.run()) return {};
   if (now.ok()) {
     return base_mismatch(chain.store().url() + ": holds run " + now->run() +
-                         " now, and no longer " + chain.run() + what_for);
+                         " now instead of run " + chain.run() + what_for);
   }
   if (now.status().code() != Code::kNotFound) return now.status();
   return not_found(chain.store().url() + ": holds no run any more" + what_for +
-                   "; is it mounted, and the right one?");
+                   "; check that it is mounted and that it is the right store");
 }
 
 Status lost_versions(const Chain& chain, const std::optional<uint64_t>& head, uint64_t held) {
@@ -32,7 +32,7 @@ Status lost_versions(const Chain& chain, const std::optional<uint64_t>& head, ui
   const std::string first = std::to_string(head ? *head + 1 : 0);
   std::string message = chain.store().url() + ": ";
   message += head ? "its newest version is " + std::to_string(*head) : "it has no version at all";
-  message += ", and version " + kept + " is held: the store has lost ";
+  message += ", but version " + kept + " is held: the store has lost ";
   message += first == kept ? "version " + kept : "versions " + first + " to " + kept;
   message += ". The replica keeps what it holds";
   if (head) message += "; to go back, pull version " + std::to_string(*head) + " by its number";
@@ -49,7 +49,7 @@ Result<Chain> open_chain(const std::shared_ptr<Store>& store, const Accept& acce
   DW_ASSIGN_OR_RETURN(ChainKeys options, read_keys({.trust = accept.trust}));
   DW_ASSIGN_OR_RETURN(Chain chain, open_with_keys(store, std::move(options)));
   if (run.empty() || run == chain.run()) return chain;
-  return base_mismatch(store->url() + ": holds run " + chain.run() + ", and the run asked for is " +
+  return base_mismatch(store->url() + ": holds run " + chain.run() + ", but the requested run is " +
                        run);
 }
 
@@ -70,14 +70,15 @@ Result<uint64_t> choose_version(const Chain& chain, const PullGoal& goal,
   const std::optional<uint64_t>& limit = goal.version ? goal.version : goal.until;
   if (limit && *limit < at_least) {
     return invalid_argument("version " + std::to_string(*limit) +
-                            " was asked for, and none below version " + std::to_string(at_least));
+                            " was requested, but the oldest accepted version is " +
+                            std::to_string(at_least));
   }
   if (goal.version) return *goal.version;
   if (held && (!head || *head < *held)) return lost_versions(chain, head, *held);
   if (!head) return not_found(chain.store().url() + ": nothing was published yet");
   if (*head < at_least) {
     return not_found(chain.store().url() + ": its newest version is " + std::to_string(*head) +
-                     ", and none below version " + std::to_string(at_least) + " is wanted");
+                     ", but the oldest accepted version is " + std::to_string(at_least));
   }
   return std::max(held.value_or(0), goal.until ? std::min(*head, *goal.until) : *head);
 }
@@ -89,7 +90,7 @@ Status another_history(const Status& planned) {
 }
 
 Status check_history(const Chain& chain, const Held& held) {
-  // The held version's own record, or, when that is gone, the one that follows it.
+  // Try the record of the held version, then that of its successor.
   for (const uint64_t version : {held.version, held.version + 1}) {
     const Result<VersionRecord> record = chain.version(version);
     if (record.ok()) {
@@ -136,6 +137,12 @@ Result<Plan> plan_pull(const Chain& chain, const std::optional<Held>& held, cons
     }
   }
   return plan;
+}
+
+void note_repair(const std::string& place, std::string reason, PullReport* report) {
+  log_event(LogLevel::kWarning, "replica.repair", {{"local", place}, {"reason", reason}});
+  report->repaired = true;
+  report->repair_reason = std::move(reason);
 }
 
 Status go_around_bad_parts(bool repair, const std::string& place, PullReport* report,

@@ -1,5 +1,5 @@
-// What a folder brings to the first half of a pull: a step that was interrupted, a state that was
-// lost, a link that points elsewhere. The pull itself is that of all replicas.
+// How a replica in a folder begins a pull: it resumes interrupted steps, recovers a lost state and
+// repairs the link. The rest is common to all replicas.
 #include <algorithm>
 
 #include "base/folder.h"
@@ -10,8 +10,8 @@
 
 namespace deltawire {
 
-// Nothing is fetched: the step is the one that was interrupted. False: there is none, or none that
-// can be carried out.
+// Takes up the interrupted step, which needs no fetch. False: there is none, or it cannot be
+// carried out.
 Result<bool> ReplicaCore::resume(PullReport* report) {
   if (!unfinished) return false;
   Pending step;
@@ -31,7 +31,7 @@ Result<bool> ReplicaCore::resume(PullReport* report) {
   if (state) report->from = state->replica.version;
   report->num_tensors = step.record.target.digests.size();
   report->recovered = report->changed = true;
-  report->path = layout.checkpoint(step.record.kind == JournalKind::kSwitch, report->version);
+  report->path = folder_of(step.record);
   step.report = *report;
   pending.emplace(std::move(step));
   return true;
@@ -40,7 +40,7 @@ Result<bool> ReplicaCore::resume(PullReport* report) {
 Result<PullReport> ReplicaCore::prepare(const PullGoal& goal) {
   DW_RETURN_IF_ERROR(keep_folder());
   const Status status = settle(nullptr);
-  // Files that were changed since they were patched are repaired like any others.
+  // Files that were edited after the patch are repaired like any other damage.
   if (!status.ok() && (damage.empty() || !options.repair)) return status;
   pending.reset();
   PullReport report;
@@ -49,7 +49,7 @@ Result<PullReport> ReplicaCore::prepare(const PullGoal& goal) {
   return prepare_pull(goal);
 }
 
-// Nothing is fetched for it: the files themselves say which version they are.
+// Needs no fetch: the files themselves identify the version.
 Status ReplicaCore::recover_lost_state(uint64_t newest, PullReport* report) {
   DW_ASSIGN_OR_RETURN(
       std::optional<LocalState> found,
@@ -82,7 +82,7 @@ Result<std::optional<Held>> ReplicaCore::held_version() const {
   return std::optional(Held{state->replica.version, manifest});
 }
 
-// A link that points elsewhere is mended in passing.
+// A wrong link is repaired together with the next step.
 Status ReplicaCore::check_usable(uint64_t, PullReport* report) {
   relink = false;
   if (!damage.empty()) return base_mismatch(damage);
@@ -90,21 +90,16 @@ Status ReplicaCore::check_usable(uint64_t, PullReport* report) {
   Status link = check_link();
   relink = link.code() == Code::kBaseMismatch && options.repair;
   if (!relink) return link;
-  log_event(LogLevel::kWarning, "replica.repair",
-            {{"local", layout.root}, {"reason", link.message()}});
-  report->repaired = true;
-  report->repair_reason = link.message();
+  note_repair(layout.root.string(), link.message(), report);
   return {};
 }
 
-// Copies of versions are built anew, from all of their parts.
+// With copy-on-write versions are built from all parts, so there is nothing to decode early.
 Result<HeldNow> ReplicaCore::held_now() const {
   HeldNow now;
   now.memory = share_stage_memory(options.limits.memory_bytes);
   if (!state || options.copy_on_write || unfinished || !damage.empty()) return now;
-  std::vector<std::string> weights;
-  for (const auto& [name, stamp] : state->weights) weights.push_back(name);
-  DW_ASSIGN_OR_RETURN(now.files, open_own_checkpoint(layout.root, weights));
+  DW_ASSIGN_OR_RETURN(now.files, open_own_checkpoint(layout.root, state->weight_names()));
   for (const CheckpointTensor& tensor : now.files->tensors()) now.tensors.push_back(tensor.view);
   return now;
 }

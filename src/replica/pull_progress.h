@@ -1,4 +1,4 @@
-// How far a pull is: of the bytes that it fetches.
+// Progress of a pull, in bytes fetched.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,14 @@
 
 namespace deltawire {
 
-// When the phases of a pull began and ended.
+// Records when the phases of a pull begin and end.
 class PhaseClock {
  public:
-  explicit PhaseClock(PullReport* report) : report_(report) {}
+  // `earlier`: seconds that the pull has already taken.
+  explicit PhaseClock(PullReport* report, double earlier = 0)
+      : report_(report), earlier_(earlier) {}
 
-  void begin(std::string name) {  // ends the one before
+  void begin(std::string name) {  // ends the previous phase
     end();
     report_->phases.push_back({std::move(name), now(), 0});
     open_ = true;
@@ -27,30 +29,31 @@ class PhaseClock {
   }
   double now() const { return at(std::chrono::steady_clock::now()); }
   double at(std::chrono::steady_clock::time_point time) const {
-    return std::chrono::duration<double>(time - start_).count();
+    return earlier_ + std::chrono::duration<double>(time - start_).count();
   }
 
  private:
   PullReport* report_;
+  const double earlier_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   bool open_ = false;
 };
 
-// Outlives what it gives.
+// Must outlive the callbacks that it returns.
 class PullProgress {
  public:
-  // `report`: says how much there is to fetch, as soon as that is known.
+  // `report` has the total, once it is known.
   PullProgress(Progress progress, const PullReport& report)
       : progress_(std::move(progress)), report_(report) {}
 
   Progress of_fetching() const {
     if (!progress_) return {};
-    // A piece that had to be sent twice is not more of it.
+    // A piece that was sent twice counts once.
     return [this](uint64_t done, uint64_t) {
       return progress_(std::min(report_.bytes, done), report_.bytes);
     };
   }
-  // While weights are patched and checked: what is fetched stays as it is.
+  // While weights are patched and checked, the fetched bytes stay the same.
   Progress of_building() const {
     if (!progress_) return {};
     return [this](uint64_t, uint64_t) { return progress_(fetched_, report_.bytes); };

@@ -18,7 +18,7 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-// Further back a version that is stored whole is likely to be the shorter way anyhow.
+// For older versions, a whole version is probably the shorter path.
 constexpr uint64_t kLookBack = 16;
 constexpr unsigned kHashedAtOnce = 8;
 
@@ -43,8 +43,6 @@ Result<std::optional<Held>> recognise_version(
   return std::optional<Held>();
 }
 
-namespace {}  // namespace
-
 Result<std::optional<LocalState>> find_lost_state(const Chain& chain, const LocalLayout& layout,
                                                   bool copy_on_write, uint64_t newest,
                                                   ThreadPool* pool) {
@@ -59,7 +57,8 @@ Result<std::optional<LocalState>> find_lost_state(const Chain& chain, const Loca
   if (checkpoint->has_index()) weights.emplace_back(kIndexFileName);
   LocalState state;
   DW_ASSIGN_OR_RETURN(state.weights, stamp_files(folder, weights));
-  checkpoint = Checkpoint::open(folder);  // what was stamped, should a file have been replaced
+  // opens what was stamped, in case a file was replaced meanwhile
+  checkpoint = Checkpoint::open(folder);
   if (!checkpoint.ok()) return std::optional<LocalState>();
   std::optional<VersionRecord> found;
   DW_ASSIGN_OR_RETURN(
@@ -84,7 +83,7 @@ Result<std::optional<LocalState>> find_lost_state(const Chain& chain, const Loca
 
 namespace {
 
-// The state digest covers names, dtypes and shapes along with the digests.
+// The state digest covers names, dtypes, shapes and digests.
 Status check_forms(const Checkpoint& checkpoint, const Manifest& manifest) {
   Schema own;
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
@@ -121,11 +120,9 @@ Status check_files(const Checkpoint& checkpoint, const Manifest& manifest,
     const Digest& expected = manifest.digests[order[n]];
     if (got == expected) return {};
     return base_mismatch(file_of(order[n]).path.string() + ", tensor " + quote(view.name) +
-                         ": not what the manifest says: " + digest_difference(expected, got));
+                         ": does not match the manifest: " + digest_difference(expected, got));
   };
-  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(check, [](size_t) {
-    return Status();
-  });
+  return Waves(std::move(sizes), Waves::Inside::kOneThread, pool, {}).run(check);
 }
 
 Result<FileStamps> prove_files(const fs::path& folder, const std::vector<std::string>& weights,
@@ -148,7 +145,7 @@ Result<FileStamps> prove_files(const fs::path& folder, const std::vector<std::st
   if (!checkpoint.ok()) return missing_is_mismatch(checkpoint.status());
   DW_RETURN_IF_ERROR(check_files(*checkpoint, manifest, changed, pool));
   if (const auto edited = find_edited(folder, *before)) {
-    return base_mismatch(*edited + ": it changes while it is read");
+    return base_mismatch(*edited + ": changed while it was read");
   }
   return before;
 }

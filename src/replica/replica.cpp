@@ -1,4 +1,4 @@
-// A replica's folder: who works in it, and what is found there.
+// Opening a replica's folder: its lock and its state.
 #include "deltawire/replica.h"
 #include "base/folder.h"
 
@@ -28,7 +28,7 @@ bool is_there(const fs::path& path) {
   return fs::symlink_status(path, error).type() != fs::file_type::not_found;
 }
 
-// A new replica does not move in with other people's files.
+// A new replica must not share a folder with other files.
 Status check_unused(const LocalLayout& layout) {
   std::error_code error;
   for (fs::directory_iterator it(layout.root, error), end; !error && it != end;
@@ -42,7 +42,7 @@ Status check_unused(const LocalLayout& layout) {
   return {};
 }
 
-// Files that a killed process was writing.
+// Removes temporary files of killed processes.
 void remove_temporaries(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> found;
@@ -102,7 +102,7 @@ Status ReplicaCore::check_folder() const {
                   ": the folder was removed or replaced while it was in use");
 }
 
-// Somebody has removed the folder under our hands, lock and all: another process may be in it.
+// The folder, with its lock, was removed or replaced: another process may be using it.
 Status ReplicaCore::keep_folder() {
   const Status status = check_folder();
   if (status.ok()) return {};
@@ -134,7 +134,7 @@ Status ReplicaCore::check_link() const {
                        expected.string());
 }
 
-// Drops what an earlier process was preparing, and takes note of what it had begun to carry out.
+// Removes what an earlier process was preparing, and finds the step that it had begun to carry out.
 Status ReplicaCore::recover() {
   remove_temporaries(layout.own());
   DW_RETURN_IF_ERROR(remove_tree(layout.work()));
@@ -205,7 +205,7 @@ Result<PullReport> Replica::pull(const PullGoal& goal) {
     if (impl_->pending) {
       DW_ASSIGN_OR_RETURN(report, commit());
       const Status settled = settle(&report);
-      // Files that are not what an old journal led to are the next round's to repair.
+      // If files differ from the result of an old journal, the next round repairs them.
       if (!settled.ok() && !(resumed && settled.code() == Code::kBaseMismatch)) return settled;
     }
     report.recovered = recovered || resumed;
@@ -221,7 +221,7 @@ Status Replica::set_serving(const std::optional<Identity>& serving,
     return invalid_argument("pause_seconds: expected 0 to " + std::to_string(int(kLongest)));
   }
   DW_RETURN_IF_ERROR(settle());
-  if (!impl_->state) return invalid_argument("a replica that holds no version serves none");
+  if (!impl_->state) return invalid_argument("a replica that holds no version cannot serve one");
   LocalState next = *impl_->state;
   next.replica.serving = serving;
   DW_RETURN_IF_ERROR(impl_->save(std::move(next)));

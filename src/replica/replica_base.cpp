@@ -14,8 +14,7 @@ Result<std::optional<uint64_t>> ReplicaBase::find_head(const std::optional<uint6
   return newest.version;
 }
 
-// Leaves something ready, or nothing when there is nothing to do. Goes around parts that are
-// damaged or gone.
+// Stages the version, or nothing if there is nothing to do. Avoids damaged and missing parts.
 Status ReplicaBase::attempt(const AttemptGoal& goal, const std::optional<Held>& held,
                             PullReport* report, PhaseClock* clock) {
   return go_around_bad_parts(
@@ -26,7 +25,7 @@ Status ReplicaBase::attempt(const AttemptGoal& goal, const std::optional<Held>& 
       });
 }
 
-// All of it anew. What was held still binds.
+// Starts from nothing. The history of the held version still applies.
 Status ReplicaBase::start_again(const AttemptGoal& goal, PullReport* report, PhaseClock* clock) {
   DW_ASSIGN_OR_RETURN(const std::optional<Held> bound, bound_to());
   if (bound && !goal.named) DW_RETURN_IF_ERROR(check_history(*chain, *bound));
@@ -36,13 +35,13 @@ Status ReplicaBase::start_again(const AttemptGoal& goal, PullReport* report, Pha
   }
   Status status = attempt(goal, {}, report, clock);
   report->repaired = report->repaired || !report->repair_reason.empty();
-  // What is held does not count any more: whatever is wrong came from the store.
+  // Nothing held was used, so the store is at fault.
   if (status.code() == Code::kBaseMismatch) return corruption(status.message());
   return status;
 }
 
-// How many tensors of an object were decoded. Whatever is wrong with it is none of our business
-// unless it is committed.
+// Decodes an object that was sent ahead and returns the number of tensors. Errors matter only if
+// the version is committed, so they are ignored.
 uint64_t ReplicaBase::num_ahead(const SentObject& object, std::optional<HeldNow>* held) {
   const std::optional<AttemptFolder> folder = attempt_folder(object.name);
   const Result<std::optional<Held>> version = held_version();

@@ -1,5 +1,5 @@
-// What replicas of every kind are: somebody who reads a chain, holds a version of it, and gets the
-// next one ready. Files: impl.h; tensors: tensor_replica_impl.h.
+// The common part of all replicas: reads a chain, holds a version and prepares the next one. For
+// files see impl.h, for tensors tensor_replica_impl.h.
 #pragma once
 
 #include <memory>
@@ -18,13 +18,13 @@
 namespace deltawire {
 
 struct PullRules {
-  std::string place;  // of the replica, for the log
+  std::string place;  // names the replica in the log
   bool repair = true;
   uint64_t at_least = 0;
   Progress progress;
 };
 
-inline constexpr uint64_t kAheadShare = 8;  // of a replica's memory, for what was decoded ahead
+inline constexpr uint64_t kAheadShare = 8;  // share of the memory limit for tensors decoded early
 
 class ReplicaBase {
  public:
@@ -35,8 +35,8 @@ class ReplicaBase {
   // The chain's newest version.
   virtual Result<std::optional<uint64_t>> head() = 0;
 
-  // Decodes what has been sent here of the version after the one that is held, committed or not.
-  // Returns how many tensors it was.
+  // Decodes what was sent ahead of the version after the held one, whether or not it is committed.
+  // Returns the number of tensors.
   uint64_t prepare_ahead();
 
   const std::shared_ptr<Store> store;
@@ -52,30 +52,29 @@ class ReplicaBase {
         ahead(limits.memory_bytes / kAheadShare),
         rules_(std::move(rules)) {}
 
-  // The first half of a pull: looks where the chain is, what is held and whether it can be used,
-  // and catches up; begins with nothing where what is held is not what it should be. What it leaves
-  // is commit()'s to write.
+  // The first half of a pull: finds the head, determines what is held, and catches up. Starts from
+  // nothing if what is held cannot be used. commit() writes the result.
   Result<PullReport> prepare_pull(PullGoal goal);
   Result<std::optional<uint64_t>> find_head(const std::optional<uint64_t>& known);
 
  private:
-  // Whether recognise() needs to know the head even when the goal names a version.
+  // Whether recognise() needs the head even if the goal names a version.
   virtual bool is_lost() const { return false; }
-  // Finds out what is held, if that is not known and can be found out.
+  // Determines what is held, if that is unknown and possible.
   virtual Status recognise(const PullGoal& goal, PullReport* report, PhaseClock* clock) = 0;
-  // None: no version.
+  // None if no version is held.
   virtual Result<std::optional<Held>> held_version() const = 0;
-  // The version held last: what comes is no older, and of its history.
+  // The last held version: the target must not be older and must share its history.
   virtual Result<std::optional<Held>> bound_to() const { return held_version(); }
-  // BaseMismatch: what is held cannot be used, or nothing is and that is not to be repaired.
+  // BaseMismatch if what is held cannot be used, or if nothing is held and repair is off.
   virtual Status check_usable(uint64_t wanted, PullReport* report) = 0;
-  // What it is decoded from; without tensors where nothing can be.
+  // The tensors to decode from; empty if early decoding is not possible.
   virtual Result<HeldNow> held_now() const = 0;
   virtual std::unique_ptr<CatchUpSink> make_sink(Attempt* attempt) = 0;
-  // After a failure: nothing is ready, and what was made for it goes.
+  // Called after a failure: drops what was staged.
   virtual void abandon() = 0;
-  // After success: completes the report, says in `changed` whether commit() has anything to do, and
-  // keeps a copy for it.
+  // Called after success: completes the report, sets `changed` if commit() has work to do, and
+  // keeps a copy for commit().
   virtual void keep_report(PullReport* report) = 0;
 
   Status attempt(const AttemptGoal& goal, const std::optional<Held>& held, PullReport* report,
@@ -85,8 +84,8 @@ class ReplicaBase {
   uint64_t num_ahead(const SentObject& object, std::optional<HeldNow>* held);
 
   const PullRules rules_;
-  uint64_t seen_ahead_ = 0;            // the last object that was sent ahead and looked at
-  std::optional<VersionRecord> seen_;  // was read while looking for the head
+  uint64_t seen_ahead_ = 0;            // the last object that was sent ahead and processed
+  std::optional<VersionRecord> seen_;  // read while looking for the head
 };
 
 }  // namespace deltawire

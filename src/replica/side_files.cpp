@@ -46,10 +46,10 @@ Result<std::string> sha256_of_file(const fs::path& path) {
   }
 }
 
-// A regular file, and what is in it.
+// A regular file and its contents.
 struct Content {
   HeldSide now;
-  bool ours = false;  // it is what `held` says that it was
+  bool ours = false;  // it matches `held`
 };
 Result<Content> content_of(const fs::path& path, const HeldSide* held, bool verify) {
   Content content;
@@ -89,7 +89,7 @@ Result<SidePlan> plan_side_files(const fs::path& folder,
         continue;
       }
     }
-    defect(file.name, found == Found::kNothing ? "is missing" : "is not what the version has");
+    defect(file.name, found == Found::kNothing ? "is missing" : "differs from the version");
     plan.fetch.push_back(file);
   }
   for (const auto& [name, left] : held) {
@@ -102,7 +102,7 @@ Result<SidePlan> plan_side_files(const fs::path& folder,
       DW_ASSIGN_OR_RETURN(const Content content, content_of(folder / name, &left, verify));
       if (content.ours) plan.ours[name] = content.now.stamp;
     }
-    defect(name, "the version does not have it");
+    defect(name, "is not in the version");
     plan.remove.push_back(name);
   }
   return plan;

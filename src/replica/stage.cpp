@@ -18,8 +18,8 @@ struct Slab {
   ByteRange range;
 };
 
-// The steps as sparse changes of ranges that do not meet, in the order of the tensor's bytes; none
-// when they are anything else.
+// The steps as sparse changes of disjoint byte ranges, in ascending order. Empty if they are
+// anything else.
 std::vector<Slab> sparse_slabs(const StageJob& job) {
   if (job.steps.from == nullptr) return {};
   std::vector<Slab> slabs;
@@ -30,7 +30,7 @@ std::vector<Slab> sparse_slabs(const StageJob& job) {
     slabs.push_back({item, *range});
     list_bytes += item->entry.num_changed * (sizeof(uint64_t) + layout_of(job.held.dtype).width);
   }
-  // Positions take 8 bytes each while they are worked on: more take the way that needs no list.
+  // Positions take 8 bytes each. Larger lists use the path without a list.
   if (list_bytes > std::min<uint64_t>(job.memory.list_bytes, job.held.bytes.size() / 2)) return {};
   std::sort(slabs.begin(), slabs.end(),
             [](const Slab& a, const Slab& b) { return a.range.offset < b.range.offset; });
@@ -60,7 +60,8 @@ Result<Changes> decode_slabs(const StageJob& job, const std::vector<Slab>& slabs
                              ThreadPool* pool) {
   Changes all;
   uint64_t count = 0;
-  for (const Slab& slab : slabs) count += slab.item->entry.num_changed;  // limited, see above
+  // limited by sparse_slabs()
+  for (const Slab& slab : slabs) count += slab.item->entry.num_changed;
   if (!is_whole(job, slabs)) all.positions.reserve(count);
   for (const Slab& slab : slabs) {
     const Layout layout = slab.item->entry.layout();
@@ -75,8 +76,8 @@ Result<Changes> decode_slabs(const StageJob& job, const std::vector<Slab>& slabs
   return all;
 }
 
-// One payload for all of a tensor, proven in the pass that decodes it: what is held must be what it
-// patches, and what comes of it what the manifest says.
+// Handles a single payload for the whole tensor. Base and result are proven in the pass that
+// decodes it.
 Status stage_whole(const StageJob& job, const Delta::Entry& item, ThreadPool* pool,
                    const std::function<Status(RedoEntry)>& take) {
   const Digest& target = job.target.manifest.digests[job.steps.index];
@@ -86,7 +87,7 @@ Status stage_whole(const StageJob& job, const Delta::Entry& item, ThreadPool* po
       find_codec(item.entry.codec)
           ->decode_summed(layout, item.payload, job.held.bytes, pool, &sums);
   if (!changes.ok()) {
-    // Decoded from other bytes than it was made for, a sound payload looks damaged.
+    // A sound payload looks damaged if it is decoded from the wrong base.
     const Digest held = sum128_of(job.held.bytes, pool);
     return held == *item.entry.old_digest ? Status(changes.status()).at(item.place)
                                           : not_the_base(job.place, item, held);
@@ -98,7 +99,7 @@ Status stage_whole(const StageJob& job, const Delta::Entry& item, ThreadPool* po
   return make_redo_of_changes(job.held, *changes, both, job.memory.slab_bytes, pool, take);
 }
 
-// False: it was not decoded before, or somebody has written to the tensor since.
+// False: the tensor was not decoded early, or was changed since.
 Result<bool> take_ahead(const StageJob& job, const Delta::Entry& item, ThreadPool* pool,
                         const std::function<Status(RedoEntry)>& take) {
   if (job.ahead == nullptr) return false;
@@ -113,19 +114,20 @@ Status stage_sparse(const StageJob& job, const std::vector<Slab>& slabs, ThreadP
                     const std::function<Status(RedoEntry)>& take) {
   const Digest& target = job.target.manifest.digests[job.steps.index];
   const Result<Changes> changes = decode_slabs(job, slabs, pool);
-  // The result proves the base along with the steps. Where it is wrong, the base says whose fault
-  // that is: decoded from other bytes than it was made for, a sound payload looks damaged.
+  // A correct result also proves the base. If the result is wrong, check the base: a sound payload
+  // looks damaged if it is decoded from the wrong base.
   if (!changes.ok()) {
     DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
     return changes.status();
   }
-  const BothDigests both = digests_around(layout_of(job.held.dtype).width, job.held.bytes,
-                                          {changes->positions, changes->values}, pool);
+  const BothDigests both =
+      digests_around(sums_of(job.held.bytes, 0, pool), layout_of(job.held.dtype).width,
+                     job.held.bytes, {changes->positions, changes->values}, pool);
   if (both.after != target) {
     DW_RETURN_IF_ERROR(check_base(job, slabs, pool));
-    // What lies between slabs has no digest of its own that could fail.
+    // The bytes between slabs have no digest of their own.
     return base_mismatch(job.place +
-                         ": not what the manifest says: " + digest_difference(target, both.after));
+                         ": does not match the manifest: " + digest_difference(target, both.after));
   }
   return make_redo_of_changes(job.held, *changes, both, job.memory.slab_bytes, pool, take);
 }
@@ -147,7 +149,7 @@ bool is_one_proven_step(const StageJob& job) { return is_whole(job, sparse_slabs
 
 Status stage_tensor(const StageJob& job, ThreadPool* pool,
                     const std::function<Status(RedoEntry)>& take) {
-  // Where there are only digests of boxes, a copy is needed to cut them out of.
+  // If only digests of boxes exist, the boxes must be cut out of a copy.
   if (boxes_hashed(job.target.manifest, job.held.name) == nullptr) {
     const std::vector<Slab> slabs = sparse_slabs(job);
     if (is_whole(job, slabs)) {

@@ -1,5 +1,5 @@
-// The last step before anything changes: what a tensor's bytes will become, as absolute values,
-// proven at both ends. Where the bytes are, in a file or in somebody's memory, is not its business.
+// The last step before a write: computes a tensor's new bytes as absolute values and proves base
+// and result. It does not matter whether the bytes are in files or in memory.
 #pragma once
 
 #include <filesystem>
@@ -17,11 +17,11 @@
 
 namespace deltawire {
 
-// Space for a copy of one tensor: in memory, or in a file when the tensor is large.
+// Space for a copy of one tensor: in memory, or in a file if the tensor is large.
 class ScratchCopy {
  public:
-  // `number` tells copies in one folder apart. Larger than `in_memory`, it lives in a file, whose
-  // pages the kernel can write out.
+  // `number` distinguishes copies in a folder. A copy larger than `in_memory` is a file, whose
+  // pages the kernel can evict.
   static Result<ScratchCopy> make(const std::filesystem::path& folder, size_t number, uint64_t size,
                                   uint64_t in_memory) {
     ScratchCopy copy;
@@ -50,21 +50,22 @@ struct StageJob {
   const TensorSteps& steps;  // with at least one entry
   const Target& target;
   const std::string& place;              // of the tensor, for messages
-  const TensorView& held;                // what is there; stays as it is
+  const TensorView& held;                // the current bytes, which are not changed
   const std::filesystem::path& scratch;  // for copies of tensors too large for memory
   StageMemory memory = share_stage_memory(kUsualMemory);
-  Ahead* ahead = nullptr;  // what was decoded before; null: nothing was
+  Ahead* ahead = nullptr;  // tensors that were decoded early; may be null
 };
 
-// One sparse change of the whole tensor, whose digests are proven in the pass that decodes it.
+// Whether the job is one sparse change of the whole tensor, whose digests are proven in the
+// decoding pass.
 bool is_one_proven_step(const StageJob& job);
 
-// Hands what differs between the held bytes and the target's to `take`, in entries of bounded size.
-// Before the first one, all is checked: BaseMismatch when what is held is not what the steps
-// expect, Corruption when they do not lead to the target.
+// Passes the differences between the held bytes and the target to `take`, in entries of bounded
+// size. Everything is checked before the first entry: BaseMismatch if the held bytes are not what
+// the steps expect, Corruption if the steps do not lead to the target.
 //
-// One sparse step, which is what a replica that keeps up sees, is decoded from the held bytes
-// themselves. Anything else works on a copy.
+// A single sparse step, the usual case of a replica that keeps up, is decoded directly from the
+// held bytes. Other steps work on a copy.
 Status stage_tensor(const StageJob& job, ThreadPool* pool,
                     const std::function<Status(RedoEntry)>& take);
 

@@ -14,7 +14,6 @@
 #include "replica/recognise.h"
 #include "replica/tensor_replica_impl.h"
 #include "replica/tensor_set.h"
-#include "replica/tensor_sink.h"
 #include "replica/tensors.h"
 #include "tensor/box.h"
 #include "tensor/text.h"
@@ -32,7 +31,7 @@ Status check_tensor(const LiveTensor& tensor) {
                           std::to_string(tensor.bytes.size()));
 }
 
-// Of one tensor.
+// All boxes belong to one tensor.
 Status check_boxes(std::span<const LiveTensor> boxes) {
   const LiveTensor& first = boxes[0];
   for (size_t i = 1; i < boxes.size(); ++i) {
@@ -45,7 +44,7 @@ Status check_boxes(std::span<const LiveTensor> boxes) {
       if (!overlap(boxes[i].box, boxes[j].box)) continue;
       return invalid_argument(place_of(boxes[i]) + (boxes[i].box == boxes[j].box
                                                         ? ": is given twice"
-                                                        : ": meets " + place_of(boxes[j])));
+                                                        : ": overlaps " + place_of(boxes[j])));
     }
   }
   return {};
@@ -72,7 +71,7 @@ Status TensorReplicaCore::open(std::vector<LiveTensor> tensors) {
   if (boxes) memory.waiting_bytes /= 2;  // one half for arrays, one for backings
   spill = std::make_unique<SpillSpace>(scratch->path(), memory.waiting_bytes);
   if (boxes) boxed = std::make_unique<BoxedTensors>(&pool, scratch->path(), memory, spill.get());
-  size_t next_box = tensors.size();  // behind all tensors
+  size_t next_box = tensors.size();  // after all tensors
   for (size_t begin = 0, end = 0; begin < tensors.size(); begin = end) {
     while (end < tensors.size() && tensors[end].name == tensors[begin].name) ++end;
     DW_RETURN_IF_ERROR(add_tensor(std::span(tensors).subspan(begin, end - begin), &next_box));
@@ -96,7 +95,7 @@ Status TensorReplicaCore::add_tensor(std::span<const LiveTensor> boxes, size_t* 
   const size_t number = forms.size();
   const TensorView view{first, {}};
   forms.push_back({view, 0, 0});
-  sizes.push_back(tensor_size_bytes(first.dtype, first.shape).value());  // was checked
+  sizes.push_back(tensor_size_bytes(first.dtype, first.shape).value());  // checked before
   set_of.push_back(nullptr);
   std::vector<BoxedTensors::Piece> pieces;
   for (const LiveTensor& tensor : boxes) {
@@ -153,18 +152,18 @@ Status TensorReplicaCore::check_forms(const Schema& schema) const {
   for (size_t i = 0; i < std::max(schema.tensors.size(), forms.size()); ++i) {
     const bool given = i < forms.size(), wanted = i < schema.tensors.size();
     if (!given || (wanted && schema.tensors[i].name < forms[i].view.name)) {
-      return invalid_argument("tensor " + quote(schema.tensors[i].name) + ": the version has it, " +
-                              "and it was not given");
+      return invalid_argument("tensor " + quote(schema.tensors[i].name) +
+                              ": is in the version but was not given");
     }
     const TensorView& own = forms[i].view;
     if (!wanted || own.name < schema.tensors[i].name) {
-      return invalid_argument("tensor " + quote(own.name) + ": was given, and the version does " +
-                              "not have it");
+      return invalid_argument("tensor " + quote(own.name) +
+                              ": was given but is not in the version");
     }
     const TensorSpec& other = schema.tensors[i];
     if (!same_form(own, other)) {
       return invalid_argument("tensor " + quote(own.name) + ": the version has " + form_of(other) +
-                              ", given was " + form_of(own));
+                              ", but the given tensor is " + form_of(own));
     }
   }
   return {};
@@ -192,7 +191,7 @@ Status TensorReplicaCore::recognise(const PullGoal& goal, PullReport*, PhaseCloc
     if (!check_forms(schema).ok()) return false;
     DW_RETURN_IF_ERROR(states_of(schema, record.manifest).status());
     std::vector<size_t> all = held_tensors();
-    // A small tensor shows soon that it is another version.
+    // Small tensors first: they reveal a mismatch early.
     std::stable_sort(all.begin(), all.end(),
                      [&](size_t a, size_t b) { return sizes[a] < sizes[b]; });
     const Status status = check_digests(all, record.manifest);
@@ -204,7 +203,7 @@ Status TensorReplicaCore::recognise(const PullGoal& goal, PullReport*, PhaseCloc
   if (boxed) {
     DW_ASSIGN_OR_RETURN(const bool all,
                         guard_memory("gathering boxes", [&] { return boxed->gather(); }));
-    if (!all) return {};  // parts of tensors are anybody's
+    if (!all) return {};  // parts of a tensor cannot be identified
   }
   Result<std::optional<Held>> found = recognise_version(*chain, *wanted, holds);
   recognised = found.ok();
@@ -220,13 +219,15 @@ Result<PullReport> TensorReplicaCore::prepare(const PullGoal& goal) {
     if (!status.ok()) held.reset();
     DW_RETURN_IF_ERROR(std::move(status));
   }
-  DW_RETURN_IF_ERROR(remove_tree(parts_folder()));  // of a whole version: as large as the model
+  // may hold a whole version, as large as the model
+  DW_RETURN_IF_ERROR(remove_tree(parts_folder()));
   return prepare_pull(goal);
 }
 
 Status TensorReplicaCore::check_usable(uint64_t wanted, PullReport*) {
   if (held || options.repair) return {};
-  return base_mismatch(std::string(kGivenTensors) + " hold no version that leads to " +
+  return base_mismatch(std::string(kGivenTensors) +
+                       " hold no version from which the replica can reach version " +
                        std::to_string(wanted));
 }
 
@@ -248,7 +249,7 @@ void TensorReplicaCore::abandon() {
 void TensorReplicaCore::keep_report(PullReport* report) {
   report->changed = pending.has_value();
   if (!pending) {
-    // They may have held it from the start: nobody has been told yet.
+    // The tensors may have held the version from the start, which was not reported yet.
     if (beat && held) beat->holds(identity(), {});
     return;
   }
@@ -270,9 +271,9 @@ Result<PullReport> TensorReplicaCore::commit() {
   const Pending step = std::move(*pending);
   pending.reset();
   report = step.report;
-  PullReport timed;
-  PhaseClock clock(&timed);
-  held.reset();  // from here on, until all is written and proven
+  const double begin = report.seconds;
+  PhaseClock clock(&report, begin);
+  held.reset();  // until everything is written and proven
   clock.begin("patch");
   Status status;
   for (TensorSet* const set : sets) {
@@ -283,11 +284,8 @@ Result<PullReport> TensorReplicaCore::commit() {
     status = check_digests(step.staged, step.manifest, When::kWritten).at("after the patch");
   }
   clock.end();
-  report.patch_seconds = clock.now();
-  for (const Phase& phase : timed.phases) {
-    report.phases.push_back({phase.name, report.seconds + phase.begin, report.seconds + phase.end});
-  }
-  report.seconds += clock.now();
+  report.seconds = clock.now();
+  report.patch_seconds = report.seconds - begin;
   if (!status.ok()) {
     for (TensorSet* const set : sets) set->forget();
   }

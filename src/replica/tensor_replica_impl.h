@@ -1,5 +1,5 @@
-// What a TensorReplica is made of. tensor_replica.cpp has what a caller sees: open, prepare,
-// commit; tensor_sink.h how a version gets ready.
+// The parts of a TensorReplica. tensor_replica.cpp has the public calls (open, prepare, commit);
+// TensorSink stages a version.
 #pragma once
 
 #include <array>
@@ -15,13 +15,14 @@
 #include "deltawire/checkpoint.h"
 #include "deltawire/tensor_replica.h"
 #include "replica/boxed_tensors.h"
+#include "replica/catch_up.h"
 #include "replica/limits.h"
 #include "replica/replica_base.h"
 #include "replica/tensor_set.h"
 
 namespace deltawire {
 
-inline constexpr const char* kGivenTensors = "the tensors given";
+inline constexpr const char* kGivenTensors = "the given tensors";
 
 struct TensorReplicaCore : ReplicaBase {
   TensorReplicaCore(std::shared_ptr<Store> the_store, TensorReplicaOptions the_options)
@@ -34,25 +35,26 @@ struct TensorReplicaCore : ReplicaBase {
   const TensorReplicaOptions options;
   std::optional<WorkFolder> scratch;
   std::vector<CheckpointTensor> forms;  // of whole tensors, sorted by name, without bytes
-  std::vector<uint64_t> sizes;          // of those, in bytes
+  std::vector<uint64_t> sizes;          // sizes of those tensors
   HeldNow now;                          // whole tensors in the host's memory
   TensorMemory memory = share_tensor_memory(kUsualMemory);
   std::unique_ptr<SpillSpace> spill;                // what waits for commit()
-  std::array<std::unique_ptr<ArraySet>, 2> arrays;  // by kind of memory; null: has none
-  std::unique_ptr<BoxedTensors> boxed;              // null: all tensors are held whole
-  std::vector<TensorSet*> sets;                     // all of them, in the order of commit()
-  // By number in `forms`: where the tensor is; null: nothing of it is held.
+  std::array<std::unique_ptr<ArraySet>, 2> arrays;  // by kind of memory; null if there are none
+  std::unique_ptr<BoxedTensors> boxed;              // null if all tensors are held whole
+  std::vector<TensorSet*> sets;                     // all sets, in the order of commit()
+  // By number in `forms`: the set with the tensor, or null if nothing of it is held.
   std::vector<TensorSet*> set_of;
 
   std::optional<Held> held;
-  std::optional<Held> proven;  // held last; stays when a commit fails, and what comes is no older
-  bool recognised = false;     // what the tensors held at first has been looked at
+  // the last held version; kept when a commit fails, so that nothing older is accepted
+  std::optional<Held> proven;
+  bool recognised = false;  // the initial contents were examined
 
   struct Pending {
     Held target;
     Manifest manifest;
     std::vector<size_t> staged;        // tensors to write
-    std::optional<Checkpoint> source;  // what whole contents point into
+    std::optional<Checkpoint> source;  // whole contents point into this
     PullReport report;
   };
   std::optional<Pending> pending;
@@ -71,15 +73,15 @@ struct TensorReplicaCore : ReplicaBase {
   std::unique_ptr<CatchUpSink> make_sink(Attempt* attempt) override;
   void abandon() override;
   void keep_report(PullReport* report) override;
-  // The version's tensors must be those that were given, one by one: then a number in its schema is
-  // one in `forms`.
+  // The version's tensors must be exactly the given ones, so that their numbers in the schema and
+  // in `forms` agree.
   Status check_forms(const Schema& schema) const;
   enum class When : uint8_t { kBefore, kWritten };
   Status check_digests(const std::vector<size_t>& which, const Manifest& manifest,
                        When when = When::kBefore);
   Status add_tensor(std::span<const LiveTensor> boxes, size_t* next_box);
   Result<ArraySet*> arrays_for(const LiveTensor& tensor);
-  // The tensors of which something is held.
+  // The tensors that are at least partly held.
   std::vector<size_t> held_tensors() const;
   void drop();
   std::filesystem::path parts_folder() const { return scratch->path() / "parts"; }
@@ -87,6 +89,31 @@ struct TensorReplicaCore : ReplicaBase {
 
 struct TensorReplica::Impl : TensorReplicaCore {
   using TensorReplicaCore::TensorReplicaCore;
+};
+
+// Catching up in the caller's memory: stages the differences in the sets of tensors (tensor_set.h).
+class TensorSink final : public CatchUpSink {
+ public:
+  TensorSink(TensorReplicaCore* replica, Attempt* attempt)
+      : replica_(*replica), attempt_(*attempt) {}
+
+  Status begin() override;
+  Status look_at_plan() override;
+  Result<bool> is_there() override;
+  std::filesystem::path work_folder() const override { return replica_.parts_folder(); }
+  Result<bool> open_held() override { return true; }
+  HeldTensors held() const override { return {kGivenTensors, replica_.forms}; }
+  // A GPU is fastest when it gets all steps together.
+  bool takes_steps_early() const override { return !replica_.arrays[size_t(Memory::kCuda)]; }
+  Status stage(const ReadySteps& ready) override;
+  Status build(FetchedVersion version) override;
+  Status finish() override;
+
+ private:
+  Status stage_newer(const TensorSteps& steps);
+
+  TensorReplicaCore& replica_;
+  Attempt& attempt_;
 };
 
 }  // namespace deltawire

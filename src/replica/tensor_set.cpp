@@ -17,24 +17,26 @@ std::string place_of(const LiveTensor& tensor) {
   return tensor.box.whole() ? name : name + ", box " + box_to_string(tensor.box);
 }
 
-Status check_digest(const LiveTensor& tensor, const Digest& got, const Manifest& manifest,
+Status check_digest(const std::string& place, const Digest& got, const Manifest& manifest,
                     size_t number) {
   if (got == manifest.digests[number]) return {};
-  return base_mismatch(place_of(tensor) + ": not what version " + std::to_string(manifest.version) +
-                       " says: " + digest_difference(manifest.digests[number], got));
+  return base_mismatch(place + ": does not match version " + std::to_string(manifest.version) +
+                       ": " + digest_difference(manifest.digests[number], got));
 }
 
 Status check_digest(const LiveTensor& tensor, const Digest& got, const Digest& expected) {
   if (got == expected) return {};
   return base_mismatch(place_of(tensor) +
-                       ": not what the tensor has there: " + digest_difference(expected, got));
+                       ": does not match the tensor: " + digest_difference(expected, got));
 }
 
-namespace {
-
-constexpr size_t kWrittenBytes = size_t{4} << 20;
-
-}  // namespace
+void copy_parallel(Bytes from, MutableBytes to, ThreadPool* pool) {
+  constexpr size_t kPieceBytes = size_t{4} << 20;
+  parallel_for(pool, (from.size() + kPieceBytes - 1) / kPieceBytes, [&](size_t i, unsigned) {
+    const size_t at = i * kPieceBytes;
+    std::memcpy(to.data() + at, from.data() + at, std::min(kPieceBytes, from.size() - at));
+  });
+}
 
 void HostTensors::add(size_t number, LiveTensor tensor) {
   tensors_.emplace(number, Tensor{std::move(tensor)});
@@ -47,7 +49,7 @@ Status HostTensors::check(std::span<const size_t> which, const Manifest& manifes
     const LiveTensor& live = tensors_.at(which[i]).live;
     const Digest got =
         tensor_digest(live.dtype, live.shape, live.bytes, boxes_hashed(manifest, live.name));
-    return check_digest(live, got, manifest, which[i]);
+    return check_digest(place_of(live), got, manifest, which[i]);
   };
   return Waves(std::move(sizes), Waves::Inside::kOneThread, pool_, {}).run(check_one);
 }
@@ -100,7 +102,7 @@ Status HostTensors::read(size_t number, MutableBytes out) {
 Status HostTensors::stage_whole(size_t number, Bytes contents) {
   Tensor& tensor = tensors_.at(number);
   if (contents.size() != tensor.live.bytes.size()) {
-    return internal_error("contents of another size");
+    return internal_error("contents have the wrong size");
   }
   tensor.whole = contents;
   return {};
@@ -117,11 +119,7 @@ uint64_t HostTensors::num_staged() const {
 
 Status HostTensors::write(const Tensor& tensor, ThreadPool* inner) {
   const MutableBytes bytes = tensor.live.bytes;
-  const Bytes whole = tensor.whole;
-  parallel_for(inner, (whole.size() + kWrittenBytes - 1) / kWrittenBytes, [&](size_t i, unsigned) {
-    const size_t at = i * kWrittenBytes;
-    std::memcpy(bytes.data() + at, whole.data() + at, std::min(kWrittenBytes, whole.size() - at));
-  });
+  copy_parallel(tensor.whole, bytes, inner);
   for (const ArrayChange& change : tensor.staged) {
     DW_RETURN_IF_ERROR(find_codec(change.codec)
                            ->apply(layout_of(tensor.live.dtype), change.payload,

@@ -1,6 +1,7 @@
-// Tensors of a TensorReplica, by how they are held: arrays in the host's memory (tensor_set.h) or
-// in a GPU's (device_tensors.h), and tensors of which only boxes are (boxed_tensors.h). All of a
-// call are handed over together, so that a set can work on them side by side.
+// The tensors of a TensorReplica, grouped by how they are held: arrays in host memory
+// (HostTensors), arrays on a GPU (device_tensors.h), and tensors of which only boxes are held
+// (boxed_tensors.h). Calls pass all their tensors together, so that a set can process them in
+// parallel.
 #pragma once
 
 #include <filesystem>
@@ -19,42 +20,42 @@
 
 namespace deltawire {
 
-// Tensors go by their number in the schema of every version that is applied. One thread.
+// Tensors are identified by their numbers in the schema. One thread.
 class TensorSet {
  public:
   virtual ~TensorSet() = default;
 
-  // BaseMismatch, naming the first that is not what the manifest says.
+  // BaseMismatch, naming the first tensor that does not match the manifest.
   virtual Status check(std::span<const size_t> which, const Manifest& manifest) = 0;
 
-  // Makes ready what `steps` lead to. The base is proven, and what is there stays as it is:
-  // BaseMismatch and Corruption as in stage.h. What `steps` point to may go when it returns.
+  // Stages the result of `steps`. Proves the base and does not change the tensors. Errors are those
+  // of stage.h. What `steps` point to may be freed afterwards.
   virtual Status stage(std::span<const TensorSteps> steps, const Target& target,
                        const Progress& progress) = 0;
-  // The same for contents that are proven already and outlive commit().
+  // The same for contents that are already proven and outlive commit().
   virtual Status stage_whole(size_t number, Bytes contents) = 0;
-  virtual uint64_t num_staged() const = 0;                    // elements that will be written
-  virtual uint64_t staged_device_bytes() const { return 0; }  // of a GPU's memory, until commit()
+  virtual uint64_t num_staged() const = 0;                    // elements that commit() will write
+  virtual uint64_t staged_device_bytes() const { return 0; }  // GPU memory held until commit()
 
-  // Writes what was made ready. After a failure the contents are undefined.
+  // Writes what was staged. After a failure the contents are undefined.
   virtual Status commit() = 0;
-  // check() of what commit() has written.
+  // Like check(), for what commit() has written.
   virtual Status check_written(std::span<const size_t> which, const Manifest& manifest) {
     return check(which, manifest);
   }
-  // What commit() could leave for later: before anything else is asked.
+  // Work that commit() postponed. Called before anything else.
   virtual Status settle() { return {}; }
-  virtual void drop() noexcept = 0;  // what was made ready and not committed
-  virtual void forget() noexcept {}  // what the contents are: somebody may have written to them
+  virtual void drop() noexcept = 0;  // what was staged
+  virtual void forget() noexcept {}  // invalidates what is known of the contents
 };
 
-// A change of an array's bytes, from `begin` on.
+// A change of an array's bytes, starting at `begin`.
 struct ArrayChange {
   uint64_t begin = 0, size_bytes = 0;
   CodecId codec = CodecId::kRaw;
   Bytes payload;  // outlives commit()
   uint64_t num_changed = 0;
-  Layout layout = {};  // of those bytes; unknown: not of matrices
+  Layout layout = {};  // of those bytes; empty if they are not matrices
 };
 
 struct ArrayDigest {
@@ -62,32 +63,35 @@ struct ArrayDigest {
   Digest digest;
 };
 
-// Arrays in one piece: whole tensors, and behind their numbers boxes of others.
+// Contiguous arrays: whole tensors, and after their numbers boxes of others.
 class ArraySet : public TensorSet {
  public:
   virtual void add(size_t number, LiveTensor tensor) = 0;
 
-  // A change in absolute values, sound for sure. From any thread, as long as no two change the same
-  // array; changes of one array do not meet.
+  // Stages a sound change in absolute values. Thread-safe for different arrays. Changes of one
+  // array must not overlap.
   virtual Status stage_change(size_t number, const ArrayChange& change) = 0;
-  // BaseMismatch, naming the first whose contents have another digest.
+  // BaseMismatch, naming the first array whose digest differs.
   virtual Status check_arrays(std::span<const ArrayDigest> expected) = 0;
-  virtual Status read(size_t number, MutableBytes out) = 0;  // all of it
+  virtual Status read(size_t number, MutableBytes out) = 0;  // the whole array
 };
 
-// "tensor "w"", "tensor "w", box 0,0+8,4": for messages.
+// For messages: "tensor "w"" or "tensor "w", box 0,0+8,4".
 std::string place_of(const LiveTensor& tensor);
 
+// Copies `from` to `to` with all threads.
+void copy_parallel(Bytes from, MutableBytes to, ThreadPool* pool);
+
 // BaseMismatch unless they are equal.
-Status check_digest(const LiveTensor& tensor, const Digest& got, const Manifest& manifest,
+Status check_digest(const std::string& place, const Digest& got, const Manifest& manifest,
                     size_t number);
 Status check_digest(const LiveTensor& tensor, const Digest& got, const Digest& expected);
 
 // Tensors in the host's memory.
 class HostTensors final : public ArraySet {
  public:
-  // `scratch`: a folder for copies of tensors too large for memory, when they need one. `spill`:
-  // for what waits for commit().
+  // `scratch`: a folder for copies of tensors too large for memory. `spill`: space for what waits
+  // for commit().
   HostTensors(ThreadPool* pool, std::filesystem::path scratch, StageMemory memory,
               SpillSpace* spill, Ahead* ahead)
       : pool_(pool), scratch_(std::move(scratch)), memory_(memory), spill_(spill), ahead_(ahead) {}

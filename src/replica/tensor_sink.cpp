@@ -1,10 +1,10 @@
-#include "replica/tensor_sink.h"
 
 #include <algorithm>
 
 #include "base/folder.h"
 #include "replica/build.h"
 #include "replica/local_state.h"
+#include "replica/tensor_replica_impl.h"
 
 namespace deltawire {
 
@@ -57,7 +57,7 @@ Status TensorSink::stage(const ReadySteps& ready) {
   return {};
 }
 
-// A tensor that a delta has brought since: the files of the whole version do not hold it.
+// A tensor that a later delta added: the whole version does not contain it.
 Status TensorSink::stage_newer(const TensorSteps& steps) {
   DW_ASSIGN_OR_RETURN(const MutableBytes space, replica_.spill->take(replica_.sizes[steps.index]));
   const std::string& place = steps.entries.front()->place;
@@ -65,7 +65,7 @@ Status TensorSink::stage_newer(const TensorSteps& steps) {
   return replica_.set_of[steps.index]->stage_whole(steps.index, space);
 }
 
-// From a version that is stored whole, through the deltas after it, in files of our own.
+// Applies the deltas to the fetched files of a whole version.
 Status TensorSink::build(FetchedVersion version) {
   std::vector<TensorSteps>& steps = version.steps;
   std::erase_if(steps, [&](const TensorSteps& one) { return !replica_.set_of[one.index]; });
@@ -85,7 +85,7 @@ Status TensorSink::build(FetchedVersion version) {
   return {};
 }
 
-// What comes of a whole version stays in its files until commit().
+// The files of a whole version are needed until commit().
 Status TensorSink::finish() {
   return replica_.pending->source ? Status() : remove_tree(work_folder());
 }

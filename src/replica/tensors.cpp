@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "codec/codec.h"
+#include "delta/apply_plan.h"
 #include "digest/parallel.h"
-#include "format/layout.h"
 #include "format/tensor_digest.h"
 #include "tensor/box.h"
 #include "tensor/text.h"
@@ -13,14 +12,14 @@
 namespace deltawire {
 namespace {
 
-constexpr const char* kNotTheTarget = ": the patched tensor is not what the manifest says: ";
+constexpr const char* kNotTheTarget = ": the patched tensor does not match the manifest: ";
 
 const std::vector<BoxDigest>* boxes_of(const Manifest& manifest, const std::string& tensor) {
   const auto found = manifest.boxes.find(tensor);
   return found == manifest.boxes.end() ? nullptr : &found->second;
 }
 
-// A tensor after the hops so far.
+// A tensor after the hops processed so far.
 struct Stepped {
   DType dtype = DType::kU8;
   Shape shape;
@@ -37,12 +36,12 @@ Status add_entry(const HeldTensors& source, const Delta::Entry& item, SteppedTen
   }
   const auto found = tensors->find(entry.tensor);
   if (found == tensors->end()) {
-    return base_mismatch(source.place + ": has no such tensor as " + item.place + " patches");
+    return base_mismatch(source.place + ": lacks the tensor that " + item.place + " patches");
   }
   Stepped& stepped = found->second;
   if (stepped.dtype != entry.dtype || stepped.shape != entry.shape) {
     return base_mismatch(source.place + ": " + item.place + " patches " +
-                         form_of(entry.dtype, entry.shape) + ", there is " +
+                         form_of(entry.dtype, entry.shape) + ", but the tensor is " +
                          form_of(stepped.dtype, stepped.shape));
   }
   stepped.entries.push_back(&item);
@@ -53,8 +52,8 @@ Digest digest_of(DType dtype, const Shape& shape, Bytes tensor, const Box& box, 
   return box.whole() ? sum128_of(tensor, pool) : box_digest(dtype, shape, tensor, box);
 }
 
-// What entries expect of bytes that no entry before them has touched. Fills `proven` with the boxes
-// that were compared.
+// Checks the old digests of entries whose bytes no earlier entry has touched. Adds the checked
+// boxes to `proven`.
 Status check_start(const TensorSteps& steps, const std::string& place, Bytes data, ThreadPool* pool,
                    std::vector<const Box*>* proven) {
   if (steps.from == nullptr) return {};
@@ -75,32 +74,20 @@ Status check_start(const TensorSteps& steps, const std::string& place, Bytes dat
 
 Status apply_entries(const TensorSteps& steps, MutableBytes data, ThreadPool* pool) {
   for (const Delta::Entry* item : steps.entries) {
-    const DeltaEntry& entry = item->entry;
-    const Codec& codec = *find_codec(entry.codec);
-    const Layout layout = entry.layout();
-    const BoxRows rows(entry.box, entry.dtype, entry.shape);
-    if (entry.box.whole() || rows.count() == 1) {  // lies together
-      const MutableBytes own =
-          data.subspan(rows.count() == 0 ? 0 : rows.position(0), rows.count() * rows.row_bytes());
-      DW_RETURN_IF_ERROR(codec.apply(layout, item->payload, own, pool).at(item->place));
-      continue;
-    }
-    std::vector<uint8_t> contents(entry.box_bytes());
-    copy_box_out(entry.box, entry.dtype, entry.shape, data, contents);
-    DW_RETURN_IF_ERROR(codec.apply(layout, item->payload, contents, pool).at(item->place));
-    copy_box_in(entry.box, entry.dtype, entry.shape, contents, data);
+    DW_RETURN_IF_ERROR(
+        apply_entry(item->entry, item->payload, data, nullptr, pool).at(item->place));
   }
   return {};
 }
 
-// Whose fault is a box that came out wrong: the steps', when they began with what they expect.
+// A box has the wrong result. The steps are at fault if their base was proven.
 Status wrong_result(const TensorSteps& steps, const std::vector<const Box*>& proven, const Box& box,
                     const std::string& place, const std::string& difference) {
   const bool known = steps.from == nullptr ||
                      std::any_of(proven.begin(), proven.end(),
                                  [&](const Box* one) { return one->whole() || *one == box; });
   if (known) return corruption(steps.entries.back()->place + kNotTheTarget + difference);
-  return base_mismatch(place + ": not what the manifest says: " + difference);
+  return base_mismatch(place + ": does not match the manifest: " + difference);
 }
 
 Status check_result(const TensorSteps& steps, const Target& target,

@@ -1,4 +1,4 @@
-// One tensor from what is there to what a version says, proven at both ends.
+// Takes one tensor from its held state to a version, and proves both.
 #pragma once
 
 #include <optional>
@@ -15,56 +15,55 @@
 
 namespace deltawire {
 
-// What a version says of its tensors.
+// A version's description of its tensors.
 struct Target {
   const Manifest& manifest;
   const Schema& schema;
 };
 
-// Corruption unless manifest and schema agree with each other: counts, boxes that cover their
-// tensors exactly, digests of boxes, the state digest.
+// Corruption unless manifest and schema are consistent: counts, boxes that cover their tensors
+// exactly, digests of boxes, state digest.
 Status check_target(const Target& target);
 
-// How one tensor of the target comes about.
+// The steps that lead to one tensor of the target.
 struct TensorSteps {
   size_t index = 0;                          // in the target's schema
-  const CheckpointTensor* from = nullptr;    // null: the first entry brings it whole
+  const CheckpointTensor* from = nullptr;    // null: the first entry brings the tensor whole
   std::vector<const Delta::Entry*> entries;  // in the order in which they are applied
 };
 
-// What is there, by name and form.
+// The held tensors, by name and form.
 struct HeldTensors {
   std::string place;  // for messages
   std::span<const CheckpointTensor> tensors;
 
   HeldTensors(std::string where, std::span<const CheckpointTensor> what)
       : place(std::move(where)), tensors(what) {}
-  HeldTensors(const Checkpoint& checkpoint)  // NOLINT: a checkpoint is one
+  HeldTensors(const Checkpoint& checkpoint)  // NOLINT: implicit on purpose
       : HeldTensors(checkpoint.path().string(), checkpoint.tensors()) {}
 };
 
-// For every tensor of the schema, in its order: the steps from `source` through `hops`.
-// BaseMismatch when the source does not have what the hops change, or they do not lead to the
-// schema.
+// The steps from `source` through `hops`, for every tensor of the schema in order. BaseMismatch if
+// the source lacks what the hops change, or if they do not lead to the schema.
 Result<std::vector<TensorSteps>> collect_steps(const HeldTensors& source,
                                                std::span<const Delta> hops, const Schema& schema);
 
-// The same for a tensor that no step changes: BaseMismatch unless it is what the target says.
+// For a tensor that no step changes: BaseMismatch unless it matches the target.
 Status check_untouched(const TensorSteps& steps, const Target& target, const std::string& place,
                        Bytes data, ThreadPool* pool);
 
-// Takes `data` through the steps. On entry it holds the bytes of `from`, if there is one. First
-// what the entries expect is compared with it: BaseMismatch, with `data` untouched, names `place`.
-// At the end the result is compared with the target: Corruption when what came through the steps is
-// wrong, BaseMismatch when what they left alone is.
+// Applies the steps to `data`, which initially holds the bytes of `from`, if any. First checks that
+// `data` is what the entries expect: otherwise returns BaseMismatch, naming `place`, and leaves
+// `data` untouched. Finally checks the result: Corruption if bytes that the steps changed are
+// wrong, BaseMismatch if other bytes are.
 Status advance_tensor(const TensorSteps& steps, const Target& target, const std::string& place,
                       MutableBytes data, ThreadPool* pool);
 
 // "sum128: expected 0f..., got 3c..."
 std::string digest_difference(const Digest& expected, const Digest& got);
-// BaseMismatch: what is at `place` is not what `item` patches.
+// BaseMismatch: the bytes at `place` are not the base of `item`.
 Status not_the_base(const std::string& place, const Delta::Entry& item, const Digest& got);
-// Corruption: `item` was applied to what it expects, and the result is not the target's.
+// Corruption: `item` was applied to its base, but the result is not the target.
 Status not_the_target(const Delta::Entry& item, const Digest& expected, const Digest& got);
 
 }  // namespace deltawire

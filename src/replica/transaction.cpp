@@ -1,5 +1,5 @@
-// The local transaction: what happens to LOCAL, in an order that survives the end of the process at
-// any instant. docs/protocol.md, "Applying", is its contract.
+// The local transaction: changes to LOCAL, in an order that survives a crash at any point.
+// docs/protocol.md, "Applying", is its contract.
 #include <algorithm>
 
 #include "base/file.h"
@@ -14,7 +14,7 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-// Whether a file is the one that was made, under another name: a rename changes one of its times.
+// Whether `now` is the file `made` after a rename, which changes only ctime.
 bool is_renamed(const FileStamp& made, const FileStamp& now) {
   FileStamp expected = made;
   expected.changed_ns = now.changed_ns;
@@ -27,7 +27,7 @@ bool is_passing(const Status& status) {
 
 }  // namespace
 
-// Returns how the files that were patched are left.
+// Returns the stamps of the patched files.
 Result<FileStamps> ReplicaCore::carry_out(const Pending& step,
                                           std::vector<std::string>* set_aside) {
   FileStamps patched;
@@ -47,8 +47,9 @@ Result<FileStamps> ReplicaCore::carry_out(const Pending& step,
   return internal_error("journal of an unknown kind");
 }
 
-// How the files of the checkpoint must be until settle() records them: those that were written as
-// they were left, the others as they were read. Of a resumed step nothing is known.
+// The stamps that the checkpoint's files must have until settle() records them: those of written
+// files after the write, those of other files when they were read. Nothing is known for a resumed
+// step.
 FileStamps ReplicaCore::stamps_after(const Pending& step, FileStamps patched) const {
   if (step.resumed) return {};
   FileStamps left = std::move(patched);
@@ -86,7 +87,7 @@ Status ReplicaCore::record_version(const JournalRecord& record, FileStamps weigh
   return {};
 }
 
-// Out of the way in one step; its files may go in many.
+// Moves the journal away in one step, then deletes its files.
 Status ReplicaCore::drop_journal() {
   DW_RETURN_IF_ERROR(make_folder(layout.work()));
   const fs::path done = layout.work() / "done";
@@ -99,17 +100,18 @@ Status ReplicaCore::drop_journal() {
   return {};
 }
 
-// No repetition of the step will help: what is there is not what it should be.
+// Called when the step cannot succeed: the files are not what they should be.
 void ReplicaCore::give_up(const Status& status) {
   damage = status.message();
   unfinished.reset();
 }
 
-// From here on the step will be finished, now or by the next process.
+// From here on this or the next process finishes the step.
 Status ReplicaCore::commit_journal(const Pending& step) {
   if (!step.resumed) {
     std::error_code error;
-    if (fs::exists(layout.journal(), error)) {  // it could not be carried out; this one replaces it
+    // it could not be carried out, and this step replaces it
+    if (fs::exists(layout.journal(), error)) {
       DW_RETURN_IF_ERROR(make_folder(layout.work()));
       DW_RETURN_IF_ERROR(remove_tree(layout.work() / "damaged"));
       DW_RETURN_IF_ERROR(rename_path(layout.journal(), layout.work() / "damaged"));
@@ -145,21 +147,14 @@ Result<PullReport> ReplicaCore::commit() {
   Pending step = std::move(*pending);
   pending.reset();
   PullReport& report = step.report;
-  const auto start = std::chrono::steady_clock::now();
-  const double before = report.seconds;
-  const auto elapsed = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  const auto phase = [&](const char* name, double begin) {
-    report.phases.push_back({name, before + begin, before + elapsed()});
-  };
-  // Time may have passed since prepare() read the files.
+  PhaseClock clock(&report, report.seconds);
+  // Files may have changed since prepare() read them.
   if (const auto edited = find_edited(layout.root, step.held)) {
     return base_mismatch(*edited + " since the next version was prepared");
   }
+  clock.begin("journal");
   DW_RETURN_IF_ERROR(commit_journal(step));
-  phase("journal", 0);
-  const double patch_begin = elapsed();
+  clock.begin("patch");
   Unsettled done;
   Result<FileStamps> patched = carry_out(step, &report.set_aside);
   if (!patched.ok()) {
@@ -168,18 +163,16 @@ Result<PullReport> ReplicaCore::commit() {
   }
   if (step.patch) done.files = std::move(step.patch->files);
   done.left = stamps_after(step, std::move(*patched));
-  // Now: what somebody edits from here on is not the version's.
+  // Taken now, because later edits do not belong to the version.
   DW_ASSIGN_OR_RETURN(done.sides,
-                      held_side_files(layout.checkpoint(step.record.kind == JournalKind::kSwitch,
-                                                        step.record.version),
-                                      step.record, step.resumed));
-  report.patch_seconds = elapsed() - patch_begin;
-  phase("patch", patch_begin);
+                      held_side_files(folder_of(step.record), step.record, step.resumed));
+  clock.end();
+  report.patch_seconds = report.phases.back().end - report.phases.back().begin;
   ReplicaState now{step.record, step.record.state, {}, utc_now(), {}};
   if (state) now.serving = state->replica.serving;
   shown = std::move(now);
-  report.path = layout.checkpoint(step.record.kind == JournalKind::kSwitch, report.version);
-  report.seconds += elapsed();
+  report.path = folder_of(step.record);
+  report.seconds = clock.now();
   done.record = std::move(step.record);
   done.resumed = step.resumed;
   done.seconds = report.seconds;
@@ -190,9 +183,9 @@ Result<PullReport> ReplicaCore::commit() {
   return report;
 }
 
-// Until here the journal is what the version rests on: killed before, the next process patches
-// again what the disk may have lost. What is recorded is what was patched, and nothing that came to
-// the files since: an engine may have taken minutes to load them.
+// Until this succeeds, the version relies on the journal: after a crash the next process patches
+// again what the disk may have lost. The stamps recorded are those taken after the patch, because
+// an engine may load the files for minutes, and edits during that time must be noticed.
 Status ReplicaCore::settle(PullReport* report) {
   if (!unsettled) return {};
   Unsettled step = std::move(*unsettled);
@@ -209,8 +202,7 @@ Status ReplicaCore::settle(PullReport* report) {
   const JournalRecord& record = step.record;
   bool read = false;
   Result<FileStamps> proven =
-      prove_files(layout.checkpoint(record.kind == JournalKind::kSwitch, record.version),
-                  record.weights, step.left, record.target, &pool, &read);
+      prove_files(folder_of(record), record.weights, step.left, record.target, &pool, &read);
   if (!proven.ok()) {
     Status status = proven.status();
     if (is_passing(status)) return status;
@@ -240,10 +232,10 @@ Status ReplicaCore::settle(PullReport* report) {
 ReplicaCore::~ReplicaCore() {
   const Status status = settle(nullptr);
   if (!status.ok()) log_event(LogLevel::kWarning, "replica.not_settled", {{"error", status}});
-  beat.reset();  // before the lock goes
+  beat.reset();  // before the lock is released
 }
 
-// Best effort: what cannot be removed now is tried again after the next version.
+// Best effort: what cannot be removed is tried again after the next version.
 void ReplicaCore::remove_old_versions(unsigned keep) const {
   std::vector<uint64_t> versions = version_folders(layout.root);
   std::erase(versions, state->replica.version);

@@ -37,7 +37,7 @@ Status UnpackStream::take(Bytes bytes) {
 
 Status UnpackStream::finish() {
   const bool whole = file_ && tensor_ == file_->tensors.size() && waiting_.empty();
-  return whole ? Status() : corruption("a packed file that is cut short");
+  return whole ? Status() : corruption("the packed file is truncated");
 }
 
 Result<uint64_t> UnpackStream::wanted() {
@@ -57,7 +57,7 @@ Result<uint64_t> UnpackStream::wanted() {
   if (directory_) return directory_->block_end(block_) - directory_->block_begin(block_);
   DW_ASSIGN_OR_RETURN(const uint64_t all, exponents::Directory::front_bytes(
                                               layout, tensor().plain_size, payload_front_[0]));
-  if (all > tensor().size) return corruption("a directory that is larger than its payload");
+  if (all > tensor().size) return corruption("the directory is larger than its payload");
   return all - payload_front_.size();
 }
 
@@ -92,7 +92,7 @@ Status UnpackStream::step(Bytes bytes) {
   return begin_tensors();
 }
 
-// Space is taken a little ahead: that of a large file, at once, would take seconds.
+// Allocates space a little ahead: allocating a large file at once would take seconds.
 Status UnpackStream::write(uint64_t offset, Bytes bytes) {
   const uint64_t end = offset + bytes.size();
   if (end > space_) {
@@ -112,13 +112,13 @@ Status UnpackStream::begin_file() {
   return begin_tensors();
 }
 
-// Goes past tensors and blocks for which nothing is to come any more.
+// Skips tensors and blocks that need no more bytes.
 Status UnpackStream::begin_tensors() {
   for (; tensor_ < file_->tensors.size(); ++tensor_) {
     if (tensor().codec == CodecId::kRaw ? done_ < tensor().size : !directory_) return {};
     if (directory_ && block_ < directory_->num_blocks()) {
       if (directory_->block_end(block_) != directory_->block_begin(block_)) return {};
-      return corruption("a block without bytes");
+      return corruption("a block is empty");
     }
     done_ = 0;
     payload_front_.clear();

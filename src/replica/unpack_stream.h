@@ -1,5 +1,5 @@
-// A packed file (format/packed_file.h) that becomes a plain one while it arrives: nothing of it is
-// kept but the block that is not whole yet.
+// Turns a packed file (format/packed_file.h) into a plain one as it arrives. Keeps only the block
+// that is not complete yet.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,17 @@ namespace deltawire {
 
 class UnpackStream final : public Follower {
  public:
-  // Makes the file `to` when the front of the packed one has come.
+  // Creates the file `to` when the front of the packed file has arrived.
   UnpackStream(std::filesystem::path to, uint64_t packed_bytes)
       : to_(std::move(to)), packed_bytes_(packed_bytes) {}
 
-  // The next bytes. Nothing in them is trusted.
+  // Takes the next bytes, which are not trusted.
   Status take(Bytes bytes) override;
-  // Behind the last ones. The file is not synced.
+  // Called after the last byte. Does not sync the file.
   Status finish() override;
 
  private:
-  // Bytes that are needed before the next step can be made, and the step.
+  // The bytes needed before the next step, and the step.
   Result<uint64_t> wanted();
   Status step(Bytes bytes);
   Status begin_file();
@@ -40,13 +40,13 @@ class UnpackStream final : public Follower {
   const std::filesystem::path to_;
   const uint64_t packed_bytes_;
   std::optional<Descriptor> out_;
-  uint64_t space_ = 0;            // of the plain file, taken so far
-  std::vector<uint8_t> waiting_;  // less than the next step needs
+  uint64_t space_ = 0;            // space allocated for the plain file
+  std::vector<uint8_t> waiting_;  // fewer bytes than the next step needs
 
   std::string front_;
-  std::optional<PackedFile> file_;  // once its front is there
-  size_t tensor_ = 0;               // which one comes
-  uint64_t done_ = 0;               // of the payload of a raw one
+  std::optional<PackedFile> file_;  // set when the front has arrived
+  size_t tensor_ = 0;               // the current tensor
+  uint64_t done_ = 0;               // bytes of a raw payload that are done
   std::vector<uint8_t> payload_front_;
   std::optional<exponents::Directory> directory_;
   size_t block_ = 0;

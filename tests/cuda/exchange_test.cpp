@@ -104,7 +104,7 @@ TEST(ExchangeOnGpuTest, RejectsBadOffsetsAndWrongMemory) {
   EXPECT_EQ(live.fetch(), array.before);
   std::vector<uint8_t> host = array.before;
   const ExchangeList wrong = array.list(host.data(), Memory::kCuda);
-  EXPECT_TRUE(mentions(Exchange::stage({&wrong, 1}).status(), "is on none"));
+  EXPECT_TRUE(mentions(Exchange::stage({&wrong, 1}).status(), "is not on a GPU"));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "deltawire/publisher.h"
 #include "deltawire/tensor_replica.h"
 #include "device/cuda.h"
-#include "maintain/check_states.h"
+#include "maintain/walk_parts.h"
 #include "support/hooked_store.h"
 #include "support/published_model.h"
 #include "tensor/text.h"

@@ -76,7 +76,7 @@ void expect_every_way(MadeDeltas* made, DeviceWorker* worker, const Names& undec
       SCOPED_TRACE("scratch " + std::to_string(scratch_bytes) + ", lists " +
                    std::to_string(device_bytes.value_or(UINT64_MAX)));
       Result<StagedDeltas> staged =
-          stage_deltas(made->deltas(), worker->held(), {device_bytes, scratch_bytes, 2});
+          DeltaStager().stage(made->deltas(), worker->held(), {device_bytes, scratch_bytes, 2});
       ASSERT_TRUE(staged.ok()) << staged.status().to_string();
       EXPECT_EQ(staged->undecoded, undecoded);
       if (device_bytes) {
@@ -178,7 +178,7 @@ TEST(StageOnGpuTest, StagesManyChangesBesideHostMemory) {
   expect_every_way(&made, &worker, {});
   std::vector<uint8_t> memory = host.versions[0];
   worker.held().push_back({{"host", DType::kBF16, {512, 512}}, {{{}, memory.data(), {}}}});
-  StagedDeltas staged = must(stage_deltas(made.deltas(), worker.held()));
+  StagedDeltas staged = must(DeltaStager().stage(made.deltas(), worker.held()));
   ASSERT_GOOD(staged.exchange.swap());
   EXPECT_EQ(first_difference(host.versions[1], memory), "");
   ASSERT_GOOD(staged.exchange.swap());
@@ -206,11 +206,11 @@ TEST(StageOnGpuTest, ErrorsOfBadPayloadsNameTheirPart) {
         for (size_t i = damaged.size() / 2; i < damaged.size(); ++i) damaged[i] ^= 0x55;
       }
       payload = damaged;
-      const Status status = stage_deltas(made.deltas(), worker.held()).status();
+      const Status status = DeltaStager().stage(made.deltas(), worker.held()).status();
       EXPECT_EQ(status.code(), Code::kCorruption) << codec << ": " << status.to_string();
       EXPECT_TRUE(mentions(status, "delta 1, tensor \"b\"")) << status.to_string();
       for (Delta& delta : made.deltas()) delta.entries.clear();
-      StagedDeltas none = must(stage_deltas(made.deltas(), worker.held()));
+      StagedDeltas none = must(DeltaStager().stage(made.deltas(), worker.held()));
       EXPECT_EQ(none.exchange.num_changed(), 0);
     }
   }
@@ -224,7 +224,7 @@ TEST(StageOnGpuTest, RejectsBoxesThatShareMemory) {
   DeviceWorker worker;
   worker.hold(tensor, {{}});
   worker.held().push_back(worker.held()[0]);
-  const Status status = stage_deltas(made.deltas(), worker.held()).status();
+  const Status status = DeltaStager().stage(made.deltas(), worker.held()).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
 }
 
@@ -254,7 +254,7 @@ TEST(StageOnGpuTest, PrintsItsSpeed) {
   }
   for (int round = 0; round < 4; ++round) {
     const auto begin = std::chrono::steady_clock::now();
-    Result<StagedDeltas> staged = stage_deltas(deltas, held, {{}, scratch, 0});
+    Result<StagedDeltas> staged = DeltaStager().stage(deltas, held, {{}, scratch, 0});
     const std::chrono::duration<double, std::milli> taken =
         std::chrono::steady_clock::now() - begin;
     ASSERT_TRUE(staged.ok()) << staged.status().to_string();

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "checkpoints.h"
-#include "delta/output.h"
+#include "delta/delta_writer.h"
 #include "deltawire/delta.h"
 
 namespace deltawire::testing {

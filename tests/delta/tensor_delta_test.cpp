@@ -6,6 +6,7 @@
 #include "delta/apply_plan.h"
 #include "delta/delta_reader.h"
 #include "deltawire/delta.h"
+#include "digest/parallel.h"
 #include "format/layout.h"
 #include "format/state_digest.h"
 
@@ -187,7 +188,9 @@ TEST(PatchedDigestTest, EqualsTheDigestOfThePatchedArray) {
       const auto encoded = must(codec.encode(layout, before, tensor.bytes, nullptr));
       const auto changes = codec.decode(layout, encoded.payload, before, nullptr);
       ASSERT_TRUE(changes.ok()) << changes.status().to_string();
-      EXPECT_EQ(digests_around(2, before, {changes->positions, changes->values}, nullptr).after,
+      EXPECT_EQ(digests_around(sums_of(before, 0, nullptr), 2, before,
+                               {changes->positions, changes->values}, nullptr)
+                    .after,
                 digest_of(DigestKind::kSum128, tensor.bytes))
           << elements << " " << density;
       // The same changes in a payload of their own.

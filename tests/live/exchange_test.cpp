@@ -84,7 +84,8 @@ TEST(ExchangeTest, RejectsBadLists) {
             "list 1: offset 8 (number 2 of the list): comes after 9; offsets must ascend");
   EXPECT_EQ(refusal(list(few)), "list 1: 2 offsets of elements of 2 bytes, but 6 bytes of values");
   EXPECT_EQ(refusal(list(fine, 3)), "list 1: elements of 3 bytes; 1, 2, 4 or 8 can be exchanged");
-  EXPECT_EQ(refusal(list(fine, 8)), "list 1: an array of 20 bytes has no whole elements of 8");
+  EXPECT_EQ(refusal(list(fine, 8)),
+            "list 1: an array of 20 bytes is not a whole number of elements of 8 bytes");
 }
 
 TEST(ExchangeTest, NamesTheFirstBadOffsetOfALongList) {

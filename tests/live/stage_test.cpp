@@ -61,7 +61,7 @@ struct Worker {
 using Names = std::vector<std::string>;
 
 Status failure(const std::vector<Delta>& deltas, const std::vector<HeldBoxes>& held) {
-  return stage_deltas(deltas, held).status();
+  return DeltaStager().stage(deltas, held).status();
 }
 
 TEST(StageTest, StagesEveryCodecOntoWholeTensors) {
@@ -86,7 +86,8 @@ TEST(StageTest, StagesEveryCodecOntoWholeTensors) {
         worker.hold(tensors.back(), {{{}, 0, number % 4}});
       }
     }
-    StagedDeltas staged = must(stage_deltas(made.deltas(), worker.held, {.threads = threads}));
+    StagedDeltas staged =
+        must(DeltaStager().stage(made.deltas(), worker.held, {.threads = threads}));
     EXPECT_EQ(staged.undecoded, Names());
     EXPECT_EQ(staged.changed.size(), tensors.size());
     worker.expect_swaps(&staged);
@@ -103,14 +104,15 @@ TEST(StageTest, StagesTilesOfLargeMatrices) {
   for (const size_t gap : {size_t{0}, size_t{34}}) {
     Worker all;
     all.hold(tensor, {{{}, gap, 3}});
-    StagedDeltas staged = must(stage_deltas(made.deltas(), all.held, {.scratch_bytes = 5 << 20}));
+    StagedDeltas staged =
+        must(DeltaStager().stage(made.deltas(), all.held, {.scratch_bytes = 5 << 20}));
     EXPECT_EQ(staged.undecoded, Names());
     all.expect_swaps(&staged);
   }
   // Columns of one tile and more.
   Worker columns;
   columns.hold(tensor, {{{{0, 512}, {5000, 256}}, 6, 1}, {{{0, 0}, {5000, 128}}, 0, 0}});
-  StagedDeltas staged = must(stage_deltas(made.deltas(), columns.held));
+  StagedDeltas staged = must(DeltaStager().stage(made.deltas(), columns.held));
   EXPECT_EQ(staged.undecoded, Names());
   columns.expect_swaps(&staged);
 }
@@ -121,7 +123,7 @@ TEST(StageTest, StagesSomeExpertsOfATensor) {
   made.add_all(tensor, "tight");
   Worker worker;
   worker.hold(tensor, {{{{1, 0, 0}, {4, 520, 640}}, 2, 0}, {{{7, 0, 0}, {2, 520, 640}}, 0, 5}});
-  StagedDeltas staged = must(stage_deltas(made.deltas(), worker.held));
+  StagedDeltas staged = must(DeltaStager().stage(made.deltas(), worker.held));
   EXPECT_EQ(staged.undecoded, Names());
   worker.expect_swaps(&staged);
 }
@@ -134,18 +136,18 @@ TEST(StageTest, TilesNotHeldWholeStayUndecoded) {
   const Box top{{0, 0}, {700, 1024}}, bottom{{700, 0}, {1348, 1024}};
   Worker cut;
   cut.hold(tensor, {{top}});
-  StagedDeltas staged = must(stage_deltas(made.deltas(), cut.held));
+  StagedDeltas staged = must(DeltaStager().stage(made.deltas(), cut.held));
   EXPECT_EQ(staged.undecoded, Names{"w"});
   EXPECT_EQ(staged.exchange.num_changed(), 0);
   cut.expect_swaps(&staged);
   Worker both;
   both.hold(tensor, {{top, 4}, {bottom}});
-  staged = must(stage_deltas(made.deltas(), both.held));
+  staged = must(DeltaStager().stage(made.deltas(), both.held));
   EXPECT_EQ(staged.undecoded, Names());
   both.expect_swaps(&staged);
   // Then all that is held of this tensor stays undecoded.
   both.hold(tensor, {{bottom}});
-  staged = must(stage_deltas(made.deltas(), both.held));
+  staged = must(DeltaStager().stage(made.deltas(), both.held));
   EXPECT_EQ(staged.undecoded, Names{"w"});
   EXPECT_EQ(staged.exchange.num_changed(), 0);
 }
@@ -159,7 +161,7 @@ TEST(StageTest, PartsOfTensorsCodedWholeStayUndecoded) {
     made.add_all(tensors.back(), codec->name().data());
     worker.hold(tensors.back(), {{{{10, 8}, {20, 16}}, 6, 1}});
   }
-  StagedDeltas staged = must(stage_deltas(made.deltas(), worker.held));
+  StagedDeltas staged = must(DeltaStager().stage(made.deltas(), worker.held));
   EXPECT_EQ(staged.undecoded, (Names{"adaptive", "tight"}));
   EXPECT_EQ(staged.changed, (Names{"adaptive", "exponents", "gaps", "raw", "tight"}));
   worker.expect_swaps(&staged);
@@ -199,7 +201,7 @@ TEST(StageTest, StagesRandomBoxesAndStrides) {
       worker.hold(tensor, boxes);
     }
     const StageOptions options{.scratch_bytes = 1 + up_to(1 << 20), .threads = 2};
-    StagedDeltas staged = must(stage_deltas(made.deltas(), worker.held, options));
+    StagedDeltas staged = must(DeltaStager().stage(made.deltas(), worker.held, options));
     for (const std::string& name : staged.undecoded) {
       const HeldBoxes& held = worker.held[size_t(name[1] - '0')];
       uint64_t bytes = 0;
@@ -221,7 +223,7 @@ TEST(StageTest, RevertedChangesAreNotListed) {
   made.add_all(tensor, "gaps");
   Worker worker;
   worker.hold(tensor, {{}});
-  StagedDeltas staged = must(stage_deltas(made.deltas(), worker.held));
+  StagedDeltas staged = must(DeltaStager().stage(made.deltas(), worker.held));
   EXPECT_LT(staged.exchange.num_changed(), 64 * 64 / 3);
   worker.expect_swaps(&staged);
 }
@@ -235,10 +237,10 @@ TEST(StageTest, TensorsNotHeldAreOnlyListed) {
   made.deltas()[0].info.removed = {"gone"};
   Worker worker;
   worker.hold(two, {{{{1, 0}, {4, 64}}}});
-  StagedDeltas staged = must(stage_deltas(made.deltas(), worker.held));
+  StagedDeltas staged = must(DeltaStager().stage(made.deltas(), worker.held));
   EXPECT_EQ(staged.changed, (Names{"gone", "one", "two"}));
   worker.expect_swaps(&staged);
-  staged = must(stage_deltas({}, worker.held));
+  staged = must(DeltaStager().stage({}, worker.held));
   EXPECT_EQ(staged.changed, Names());
   EXPECT_EQ(staged.exchange.num_changed(), 0);
 }
@@ -309,7 +311,7 @@ TEST(StageTest, StagesStridesOfBillionsOfElements) {
     };
     for (size_t i = 0; i < 5; ++i) std::ranges::copy(row(i, 0), data + i * stride);
     const HeldBoxes held{{"w", DType::kU8, {5, 100}}, {{{}, data, {int64_t(stride)}}}};
-    StagedDeltas staged = must(stage_deltas(made.deltas(), {&held, 1}));
+    StagedDeltas staged = must(DeltaStager().stage(made.deltas(), {&held, 1}));
     ASSERT_TRUE(staged.exchange.swap().ok());
     for (size_t i = 0; i < 5; ++i) {
       EXPECT_TRUE(std::ranges::equal(row(i, 1), Bytes(data + i * stride, 100)))

@@ -45,7 +45,7 @@ class Holder {
     std::vector<Delta> deltas;
     for (const std::vector<PartFile>& parts : files)
       deltas.push_back(must(open_delta_parts(parts)));
-    StagedDeltas staged = must(stage_deltas(deltas, held_));
+    StagedDeltas staged = must(DeltaStager().stage(deltas, held_));
     EXPECT_TRUE(staged.undecoded.empty());
     must(staged.exchange.swap());
     std::deque<std::vector<uint8_t>> expected = memory_;

@@ -1,10 +1,10 @@
 // Versions with intact objects and consistent records whose contents are nevertheless wrong.
-#include "maintain/check_states.h"
 
 #include "chain/fsck.h"
 #include "codec/codec.h"
 #include "format/delta_part.h"
 #include "format/layout.h"
+#include "maintain/walk_parts.h"
 #include "store/memory_store.h"
 #include "support/test_chain.h"
 

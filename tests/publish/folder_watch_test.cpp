@@ -13,7 +13,7 @@ class FolderWatchTest : public ::testing::Test {
                                                     make_tensor("b", DType::kBF16, {8}, 2)};
 
   fs::path at(const std::string& name) const { return folder.path() / name; }
-  FolderWatch open() { return FolderWatch::open(folder.path(), {0}).value(); }
+  FolderWatch open() { return FolderWatch::open(folder.path(), 0).value(); }
   std::vector<std::string> ready(FolderWatch* watch) {
     std::vector<std::string> names;
     const auto found = must(watch->ready());
@@ -88,7 +88,7 @@ TEST_F(FolderWatchTest, ReportsSkippedCheckpointsOnceWithAReason) {
 
 TEST_F(FolderWatchTest, WaitsForCheckpointsThatStillChange) {
   write("a.safetensors", 1);
-  auto watch = FolderWatch::open(folder.path(), {3600}).value();
+  auto watch = FolderWatch::open(folder.path(), 3600).value();
   EXPECT_TRUE(ready(&watch).empty());
   EXPECT_TRUE(watch.expects_more());
   watch.wait(0);
@@ -125,7 +125,7 @@ TEST_F(FolderWatchTest, RewrittenCheckpointIsNew) {
 }
 
 TEST_F(FolderWatchTest, ReportsBadFoldersAndMemories) {
-  EXPECT_FAILS(FolderWatch::open(at("missing"), {0}), kNotFound, "missing");
+  EXPECT_FAILS(FolderWatch::open(at("missing"), 0), kNotFound, "missing");
   auto watch = open();
   EXPECT_FAILS(watch.remember_in(elsewhere.put("m.json", "[]")), kCorruption, "m.json");
 }

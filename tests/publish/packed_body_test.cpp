@@ -1,6 +1,5 @@
 // Full versions in transfer: packed while they are read, unpacked while they arrive, in pieces of
 // any size.
-#include "diff/packed_body.h"
 
 #include <numeric>
 

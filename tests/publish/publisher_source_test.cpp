@@ -6,7 +6,7 @@
 #include "chain/hop_records.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/publisher.h"
-#include "maintain/check_states.h"
+#include "maintain/walk_parts.h"
 #include "store/forwarding_store.h"
 #include "store/memory_store.h"
 #include "support/published_model.h"

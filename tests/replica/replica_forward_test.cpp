@@ -233,7 +233,7 @@ TYPED_TEST(ReplicaForwardTest, RefusesVersionsBelowAtLeast) {
   this->publish(2);
   const ReplicaOptions three = this->at_least(3);
   EXPECT_FAILS(this->replica_.pull({}, three), kNotFound,
-               "its newest version is 2, and none below version 3");
+               "its newest version is 2, but the oldest accepted version is 3");
   EXPECT_EQ(this->replica_.pull(2, three).status().code(), Code::kInvalidArgument);
   EXPECT_EQ(this->replica_.pull(this->until(2), three).status().code(), Code::kInvalidArgument);
   this->publish(3);

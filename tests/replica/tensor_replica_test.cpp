@@ -319,8 +319,12 @@ TEST_F(TensorReplicaTest, ErrorsNameTensorsThatDifferFromTheVersion) {
   refused([](auto* tensors) { tensors->erase(tensors->begin() + 3); },
           "tensor \"norm\": the version has it");
   refused([](auto* tensors) { (*tensors)[3].dtype = DType::kI32; },
-          "tensor \"norm\": the version has F32 [64], given was I32 [64]");
-  refused([](auto* tensors) { (*tensors)[0].shape = {100, 128}; }, "given was BF16 [100, 128]");
+          "tensor \"norm\": the version has F32 [64], but the given tensor is I32 [64]");
+  refused(
+      [](auto* tensors) {
+        (*tensors)[0].shape = {100, 128};
+      },
+      "but the given tensor is BF16 [100, 128]");
   static std::vector<uint8_t> extra(4);
   refused(
       [](auto* tensors) {

@@ -12,7 +12,7 @@
 #include "chain/plan.h"
 #include "checkpoints.h"
 #include "codec/codec.h"
-#include "delta/diff_states.h"
+#include "delta/encode_items.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/delta.h"
 #include "format/checkpoint_files.h"

@@ -1,5 +1,5 @@
 // The margins that a slice of a tensor needs to be decoded by itself.
-#include "live/margins.h"
+#include "live/slices.h"
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ TEST_P(MarginsTest, MakeASliceDecodable) {
     std::vector<BoxMemory> places = {{slice}};
     std::vector<std::vector<uint8_t>> memory = {places[0].filled(tensor, 0)};
     HeldBoxes held{tensor, {places[0].at(tensor, memory[0].data())}};
-    StagedDeltas alone = must(stage_deltas(made.deltas(), {&held, 1}, {.threads = 2}));
+    StagedDeltas alone = must(DeltaStager().stage(made.deltas(), {&held, 1}, {.threads = 2}));
     const std::vector<Box> missing = missing_boxes(made.deltas(), held);
     lacking += missing.size();
     EXPECT_EQ(alone.undecoded.empty(), missing.empty());
@@ -43,7 +43,7 @@ TEST_P(MarginsTest, MakeASliceDecodable) {
       memory.push_back(places.back().filled(tensor, 0));
       held.boxes.push_back(places.back().at(tensor, memory.back().data()));
     }
-    StagedDeltas staged = must(stage_deltas(made.deltas(), {&held, 1}, {.threads = 2}));
+    StagedDeltas staged = must(DeltaStager().stage(made.deltas(), {&held, 1}, {.threads = 2}));
     EXPECT_TRUE(staged.undecoded.empty());
     ASSERT_TRUE(staged.exchange.swap().ok());
     for (size_t i = 0; i < places.size(); ++i) {
