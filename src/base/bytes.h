@@ -7,9 +7,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "deltawire/status.h"
 
@@ -47,21 +44,9 @@ inline bool checked_add(uint64_t a, uint64_t b, uint64_t* out) noexcept {
   return !__builtin_add_overflow(a, b, out);
 }
 
-// Large buffers without exceptions.
-
 // Uninitialised bytes; OutOfMemory instead of an exception.
 Result<std::shared_ptr<uint8_t[]>> allocate_bytes(uint64_t size_bytes);
 // That, or the same somewhere else.
 using Allocate = std::function<Result<std::shared_ptr<uint8_t[]>>(uint64_t size_bytes)>;
-
-// Bytes as lower-case hex digits.
-std::string to_hex(Bytes bytes);
-std::string to_hex(std::string_view bytes);
-bool is_hex(std::string_view text) noexcept;  // nothing but such digits
-
-// The pieces of `text` between separators: one more than those; they point into it.
-std::vector<std::string_view> split_text(std::string_view text, char separator);
-
-std::string random_hex(size_t digits);  // from the system's source of randomness
 
 }  // namespace deltawire

@@ -11,6 +11,7 @@
 #include <ctime>
 
 #include "base/folder.h"
+#include "base/text.h"
 
 namespace deltawire {
 
@@ -254,7 +255,7 @@ Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t m
 Status write_text_file(const std::filesystem::path& path, std::string_view text,
                        const std::filesystem::path& shown) {
   DW_ASSIGN_OR_RETURN(auto file, AtomicFile::create(path, shown));
-  DW_RETURN_IF_ERROR(file.write({reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
+  DW_RETURN_IF_ERROR(file.write(text_bytes(text)));
   return file.commit();
 }
 

@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/bytes.h"
+#include "base/text.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;

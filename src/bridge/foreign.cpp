@@ -1,11 +1,11 @@
 #include "bridge/foreign.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include "base/file.h"
 #include "base/guard.h"
+#include "base/text.h"
 #include "bridge/bridge.h"
 #include "tensor/form.h"
 
@@ -93,10 +93,8 @@ std::optional<uint64_t> trailing_version(const fs::path& path) {
   if (letters == std::string::npos || stem.size() - letters - 1 < kVersionDigits) return {};
   if (stem[letters] != 'v' && stem[letters] != '_') return {};
   uint64_t version = 0;
-  const char* const end = stem.data() + stem.size();
-  const auto read = std::from_chars(stem.data() + letters + 1, end, version);
-  if (read.ec != std::errc() || read.ptr != end) return {};
-  return version;
+  const bool fits = parse_number(std::string_view(stem).substr(letters + 1), &version);
+  return fits ? std::optional(version) : std::nullopt;
 }
 
 Result<std::shared_ptr<Store>> open_folder(const fs::path& folder) {

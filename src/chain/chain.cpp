@@ -6,8 +6,8 @@
 #include <map>
 #include <mutex>
 
-#include "base/bytes.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
 #include "chain/gc.h"
 #include "chain/head.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
 #include "base/sync_point.h"
+#include "base/text.h"
 #include "chain/heartbeat.h"
 #include "chain/hop_records.h"
 

@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "base/bytes.h"
+#include "base/text.h"
 #include "chain/names.h"
 #include "format/record.h"
 

@@ -1,9 +1,9 @@
 #include "dialect/foreign_file.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
+#include "base/text.h"
 #include "deltawire/digest.h"
 
 namespace deltawire {
@@ -11,9 +11,7 @@ namespace deltawire {
 std::optional<uint64_t> parse_padded_number(std::string_view text, size_t min_digits) noexcept {
   if (text.size() < min_digits || (text.size() > min_digits && text.starts_with('0'))) return {};
   uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return {};
-  return number;
+  return parse_number(text, &number) ? std::optional(number) : std::nullopt;
 }
 
 std::optional<uint64_t> parse_numbered_name(std::string_view text, std::string_view prefix,

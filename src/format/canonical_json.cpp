@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "tensor/text.h"
 
 namespace deltawire {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/text.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"
 
@@ -11,15 +12,6 @@ namespace {
 
 constexpr size_t kVersionDigits = 10;
 constexpr std::string_view kOwnNames[] = {"current", "current.new"};  // of a replica's folder
-
-// Filesystems that do not tell case apart mostly do so for these letters at least.
-std::string lower_case(std::string_view name) {
-  std::string lower(name);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
-  }
-  return lower;
-}
 
 bool has_slash_or_control(std::string_view name) {
   return std::any_of(name.begin(), name.end(), [](char c) {

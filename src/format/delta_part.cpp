@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "format/layout.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/text.h"
 #include "codec/exponents.h"
 #include "format/layout.h"
 #include "tensor/safetensors.h"
@@ -51,16 +52,6 @@ Result<uint64_t> safetensors_header_bytes(std::string_view front, uint64_t file_
   return kLengthBytes + length;
 }
 
-std::vector<std::string_view> codec_names(std::string_view text) {
-  std::vector<std::string_view> names;
-  for (size_t at = 0; !text.empty() && at != std::string_view::npos;) {
-    const size_t end = text.find(';', at);
-    names.push_back(text.substr(at, end == std::string_view::npos ? end : end - at));
-    at = end == std::string_view::npos ? end : end + 1;
-  }
-  return names;
-}
-
 Status read_codecs(const SafetensorsHeader& header, PackedFile* file) {
   const std::string* const format = find_metadata(header.metadata, kPackedKey);
   const std::string* const codecs = find_metadata(header.metadata, kCodecsKey);
@@ -73,7 +64,8 @@ Status read_codecs(const SafetensorsHeader& header, PackedFile* file) {
   if (!parse_number(format->substr(kPackedFormat.size()), &file->plain_bytes)) {
     return corruption("a size " + quote(*format));
   }
-  const std::vector<std::string_view> names = codec_names(*codecs);
+  const auto names =
+      codecs->empty() ? std::vector<std::string_view>() : split_text(*codecs, ';');
   if (names.size() != header.entries.size() - 1) {
     return corruption(std::string(kCodecsKey) + ": expected " +
                       std::to_string(header.entries.size() - 1) + " codecs, got " +

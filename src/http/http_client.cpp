@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/guard.h"
+#include "base/text.h"
 
 namespace deltawire {
 namespace {
@@ -59,7 +60,7 @@ int seek_body(void* user, curl_off_t offset, int origin) {
 size_t take_header(char* line, size_t size, size_t count, void* user) {
   HttpAnswer& answer = static_cast<Transfer*>(user)->answer;
   std::string_view text(line, size * count);
-  while (!text.empty() && (text.back() == '\r' || text.back() == '\n')) text.remove_suffix(1);
+  text = text.substr(0, text.find_last_not_of("\r\n") + 1);
   if (text.starts_with("HTTP/")) {  // a new answer: the one before was a "100 Continue"
     answer.headers.clear();
     const size_t space = text.find(' ');
@@ -70,10 +71,7 @@ size_t take_header(char* line, size_t size, size_t count, void* user) {
   if (colon == text.npos || text.size() > kMaxHeaderBytes || answer.headers.size() == kMaxHeaders) {
     return size * count;  // not one of those we look at
   }
-  std::string name(text.substr(0, colon));
-  for (char& c : name) {
-    if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
-  }
+  std::string name = lower_case(text.substr(0, colon));
   text.remove_prefix(std::min(text.size(), text.find_first_not_of(' ', colon + 1)));
   answer.headers[std::move(name)] = text;
   return size * count;

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <condition_variable>
 #include <cstring>
 #include <ctime>
@@ -19,6 +18,7 @@
 #include <thread>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "http/connection.h"
 #include "http/http_client.h"
 
@@ -34,11 +34,6 @@ bool is_address(const std::string& text) {
   in6_addr any{};
   return ::inet_pton(AF_INET, text.c_str(), &any) == 1 ||
          ::inet_pton(AF_INET6, text.c_str(), &any) == 1;
-}
-
-bool is_number(const std::string& text, uint64_t* value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-  return error == std::errc() && end == text.data() + text.size();
 }
 
 // As cpp-httplib sees a connection.
@@ -209,7 +204,7 @@ class HttpServer::Listener final : public httplib::Server {
     }
     uint64_t bytes = 0;
     if (num_lengths > 1 ||
-        (num_lengths == 1 && !is_number(request.get_header_value("Content-Length"), &bytes))) {
+        (num_lengths == 1 && !parse_number(request.get_header_value("Content-Length"), &bytes))) {
       return settings_.refuse(400, "Content-Length is not a number");
     }
     if (bytes > settings_.max_body_bytes) return settings_.refuse(413, "the body is too large");

@@ -4,10 +4,10 @@
 
 #include <chrono>
 
-#include "base/bytes.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "chain/chain.h"
 #include "chain/names.h"
 

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/endpoint.h"
 #include "chain/heartbeat.h"
@@ -43,13 +42,13 @@ std::optional<Range> parse_range(std::string_view text, uint64_t size) {
   const std::string_view last = text.substr(dash + 1);
   uint64_t from = 0, to = 0;
   if (first.empty()) {
-    if (!to_number(last, &to)) return std::nullopt;
+    if (!parse_number(last, &to)) return std::nullopt;
     const uint64_t length = std::min(to, size);
     return Range{size - length, length};
   }
-  if (!to_number(first, &from)) return std::nullopt;
+  if (!parse_number(first, &from)) return std::nullopt;
   to = UINT64_MAX;
-  if (!last.empty() && (!to_number(last, &to) || to < from)) return std::nullopt;
+  if (!last.empty() && (!parse_number(last, &to) || to < from)) return std::nullopt;
   if (from >= size) return Range{};
   return Range{from, std::min(to, size - 1) - from + 1};
 }
@@ -101,7 +100,7 @@ class Server final : public ChainServer {
     settings.check = [this](const HttpCall& call) { return check(call); };
     const std::string host = endpoint.host == "localhost" ? "127.0.0.1" : endpoint.host;
     uint16_t port = 0;
-    if (!to_number(endpoint.port, &port)) return invalid_argument(endpoint.port + ": not a port");
+    if (!parse_number(endpoint.port, &port)) return invalid_argument(endpoint.port + ": not a port");
     DW_ASSIGN_OR_RETURN(server_,
                         HttpServer::start(host, port, std::move(settings),
                                           [this](const HttpCall& call) { return answer(call); }));
@@ -168,7 +167,7 @@ class Server final : public ChainServer {
     uint64_t after = 0, after_part = 0, wait = 0;
     const auto number = [&](const char* name, uint64_t* value) {
       const auto found = call.parameters.find(name);
-      return found == call.parameters.end() || to_number(found->second, value);
+      return found == call.parameters.end() || parse_number(found->second, value);
     };
     if (!number("after", &after) || !number("part", &after_part) || !number("wait", &wait)) {
       return refuse(400, "after, part and wait are numbers");
@@ -193,7 +192,7 @@ class Server final : public ChainServer {
       return found == call.parameters.end() ? std::string() : found->second;
     };
     uint64_t limit = kMaxListed;
-    if (!text("limit").empty() && !to_number(text("limit"), &limit)) {
+    if (!text("limit").empty() && !parse_number(text("limit"), &limit)) {
       return refuse(400, "limit is a number");
     }
     const auto found = store_->list(text("prefix"), text("after"), size_t(limit));

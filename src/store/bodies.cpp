@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "base/text.h"
+
 namespace deltawire {
 namespace {
 
@@ -65,8 +67,7 @@ Status JoinedBody::read(uint64_t offset, MutableBytes out) const {
 
 std::shared_ptr<const Body> OwnedBody::of(std::string text) {
   const auto owner = std::make_shared<const std::string>(std::move(text));
-  const Bytes bytes{reinterpret_cast<const uint8_t*>(owner->data()), owner->size()};
-  return std::make_shared<OwnedBody>(owner, bytes);
+  return std::make_shared<OwnedBody>(owner, text_bytes(*owner));
 }
 
 std::shared_ptr<const Body> file_body(std::shared_ptr<MappedFile> file) {

@@ -1,7 +1,6 @@
 #include "store/pieces.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "base/guard.h"
+#include "base/text.h"
 
 namespace deltawire {
 namespace {
@@ -201,13 +201,9 @@ Status SpanSink::write(uint64_t offset, std::span<const uint8_t> bytes) {
 }
 
 Result<uint64_t> content_length(const HttpAnswer& answer) {
-  const std::string_view text = answer.header("content-length");
   uint64_t size = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) {
-    return corruption("an answer without its size");
-  }
-  return size;
+  if (parse_number(answer.header("content-length"), &size)) return size;
+  return corruption("the answer has no Content-Length");
 }
 
 RangeSource::OnBytes take_text(uint64_t max_bytes, std::string* text) {

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "store/pieces.h"
 
 namespace deltawire {
@@ -31,14 +32,11 @@ std::vector<uint8_t> random_bytes() {
 
 // Nothing else that lies there is ours to remove.
 bool is_probe(const ObjectInfo& object) {
-  std::string_view name = object.name;
-  name.remove_prefix(kProbePrefix.size());
-  const size_t slash = name.find('/');
-  if (slash != kIdDigits || name.find_first_not_of("0123456789abcdef") < slash) return false;
-  name.remove_prefix(slash + 1);
+  const auto path = split_text(std::string_view(object.name).substr(kProbePrefix.size()), '/');
+  if (path.size() != 2 || path[0].size() != kIdDigits || !is_hex(path[0])) return false;
   const uint64_t size = object.size_bytes;
-  return name == "small" ? size == kFirst.size() || size == kSecond.size()
-                         : name == "large" && size <= kProbeBytes;
+  return path[1] == "small" ? size == kFirst.size() || size == kSecond.size()
+                         : path[1] == "large" && size <= kProbeBytes;
 }
 
 class Probe {

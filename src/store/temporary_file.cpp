@@ -10,8 +10,8 @@
 #include <cstring>
 #include <utility>
 
-#include "base/bytes.h"
 #include "base/sync_point.h"
+#include "base/text.h"
 
 namespace deltawire {
 namespace {

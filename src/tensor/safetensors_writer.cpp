@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
 
@@ -23,7 +24,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path&
   }
   DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
   DW_RETURN_IF_ERROR(
-      file.write({reinterpret_cast<const uint8_t*>(header->data()), header->size()}));
+      file.write(text_bytes(*header)));
   return SafetensorsWriter(path, std::move(file), std::move(tensors), std::move(ends));
 }
 

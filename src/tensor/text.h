@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text.h"
+
 namespace deltawire {
 
 bool is_utf8(std::string_view text) noexcept;
@@ -17,9 +19,6 @@ std::string quote(std::string_view text);
 
 // The same escapes without quotes and without a limit: for whole messages and paths.
 std::string escape_controls(std::string_view text);
-
-// Decimal digits and nothing else, under 2^64.
-bool parse_number(std::string_view text, uint64_t* value) noexcept;
 
 // "2048,1024"; no number is no text.
 std::string join_numbers(const std::vector<uint64_t>& numbers);

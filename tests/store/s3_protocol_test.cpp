@@ -1,6 +1,7 @@
 // What goes over the wire: signatures, addresses, answers, pieces of objects.
 #include "store/s3/sigv4.h"
 
+#include "base/text.h"
 #include "store/s3/address.h"
 #include "store/s3/answers.h"
 #include "store/s3/upload.h"

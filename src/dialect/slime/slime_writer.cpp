@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "dialect/frames/frames.h"
 #include "dialect/slime/slime_index.h"
 #include "tensor/sharded_index.h"
@@ -281,7 +282,7 @@ class SlimeWriter final : public ForeignWriter {
     }
     DW_ASSIGN_OR_RETURN(const std::string header, serialise_safetensors_header(specs, metadata));
     PiecesBody body;
-    body.add({reinterpret_cast<const uint8_t*>(header.data()), header.size()});
+    body.add(text_bytes(header));
     for (const HeldBody& held : held_) body.add(held.bytes);
     put_.push_back(folder_name(plan_.version) + "/" + plan_.parts[part_].file);
     DW_RETURN_IF_ERROR(store_->put(put_.back(), body));

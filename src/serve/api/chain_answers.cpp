@@ -298,7 +298,7 @@ HttpReply ChainWatch::answer(const std::string& path, const HttpCall& call) {
     const bool wants_plan = number.ends_with(kPlan);
     if (wants_plan) number.remove_suffix(kPlan.size());
     uint64_t version_number = 0;
-    if (!to_number(number, &version_number)) return refuse(400, "a version is a number");
+    if (!parse_number(number, &version_number)) return refuse(400, "a version is a number");
     return reply(wants_plan ? plan(version_number) : version(version_number, parameters));
   }
   const std::lock_guard lock(mutex_);

@@ -33,7 +33,7 @@ HttpReply ChainWatch::stream(const HttpCall& call) {
   auto since = number_in(call.parameters, "since");
   if (!since.ok()) return failed(since.status());
   uint64_t last = 0;
-  if (to_number(call.header("Last-Event-ID"), &last)) since = std::optional(last);
+  if (parse_number(call.header("Last-Event-ID"), &last)) since = std::optional(last);
   const std::lock_guard lock(mutex_);
   if (num_streams_ >= kMostStreams) return refuse(503, "too many readers of streams");
   if (ending_) return refuse(503, "the server ends");

@@ -133,7 +133,7 @@ Result<Json> ChainWatch::version(uint64_t number, const Parameters& parameters) 
 
   size_t most = kUsualTensors;
   if (const auto given = parameters.find("tensors"); given != parameters.end()) {
-    if (!to_number(given->second, &most) || most > kMostTensors) {
+    if (!parse_number(given->second, &most) || most > kMostTensors) {
       return invalid_argument("tensors: expected 0 to 10000");
     }
   }

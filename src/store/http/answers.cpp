@@ -1,7 +1,8 @@
 #include "store/http/answers.h"
 
-#include <charconv>
 #include <nlohmann/json.hpp>
+
+#include "base/text.h"
 
 namespace deltawire::http {
 namespace {
@@ -62,9 +63,7 @@ Result<NewsAnswer> parse_news(const std::string& text) {
   for (const Json& one : *parts) {
     AnnouncedObject part{.name = text_in(one, "name")};
     const std::string number = text_in(one, "number");
-    const char* const end = number.data() + number.size();
-    const auto [at, error] = std::from_chars(number.data(), end, part.number);
-    if (error != std::errc() || at != end || !check_object_name(part.name).ok() ||
+    if (!parse_number(number, &part.number) || !check_object_name(part.name).ok() ||
         !size_in(one, &part.size_bytes)) {
       return bad;
     }

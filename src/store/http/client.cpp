@@ -5,8 +5,8 @@
 #include <optional>
 #include <random>
 
-#include "base/bytes.h"
 #include "base/stop.h"
+#include "base/text.h"
 #include "store/http_store.h"
 
 namespace deltawire::http {

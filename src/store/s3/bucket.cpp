@@ -1,6 +1,6 @@
 #include "store/s3/bucket.h"
 
-#include "base/bytes.h"
+#include "base/text.h"
 #include "store/s3_store.h"
 
 namespace deltawire::s3 {

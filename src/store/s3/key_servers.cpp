@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/secret.h"
+#include "base/text.h"
 #include "store/s3/answers.h"
 #include "store/s3/credentials.h"
 

@@ -4,6 +4,7 @@
 
 #include "base/command.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "store/s3/credentials.h"
 
 namespace deltawire::s3 {
@@ -13,12 +14,6 @@ constexpr double kProcessSeconds = 60;
 constexpr int kMaxSources = 5;  // profiles that name each other
 
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 20;
-
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t\r");
-  if (first == text.npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
 
 std::filesystem::path path_of(const char* variable, const char* name) {
   const std::string set = environment_variable(variable);
@@ -172,10 +167,8 @@ Result<Keys> keys_of_profile(const Asking& asking, const std::string& profile, i
 std::optional<Settings> parse_section(std::string_view text, std::string_view section) {
   std::optional<Settings> found;
   bool inside = false;
-  while (!text.empty()) {
-    const size_t end = text.find('\n');
-    const std::string_view line = trimmed(text.substr(0, end));
-    text.remove_prefix(end == text.npos ? text.size() : end + 1);
+  for (const std::string_view whole : split_text(text, '\n')) {
+    const std::string_view line = trimmed(whole);
     if (line.empty() || line.front() == '#' || line.front() == ';') continue;
     if (line.front() == '[') {
       inside = line.back() == ']' && trimmed(line.substr(1, line.size() - 2)) == section;

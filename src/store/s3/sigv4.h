@@ -32,8 +32,6 @@ struct SigningScope {
   std::string time;  // of amz_time
 };
 
-// Every byte but A-Z a-z 0-9 - . _ ~ (and '/' where asked) becomes %XX.
-std::string percent_encode(std::string_view text, bool keep_slashes);
 // "a=1&b=": encoded and sorted, both what is signed and what is sent.
 std::string canonical_query(const Pairs& query);
 std::string sha256_hex(std::string_view text);

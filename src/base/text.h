@@ -1,0 +1,50 @@
+// Text: splitting, numbers and hex digits in it, the characters of names and URLs.
+#pragma once
+
+#include <charconv>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace deltawire {
+
+inline Bytes text_bytes(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+// The pieces of `text` between separators: one more than those; they point into it.
+std::vector<std::string_view> split_text(std::string_view text, char separator);
+
+// Without these characters at both ends.
+std::string_view trimmed(std::string_view text, std::string_view characters = " \t\r\n");
+
+std::string lower_case(std::string_view text);  // of ASCII letters
+
+// ASCII letters, digits, '.', '_' and '-'.
+bool is_name_char(char c) noexcept;
+
+// Every byte but letters, digits and "-._~" (and '/', if asked) becomes %XX.
+std::string percent_encode(std::string_view text, bool keep_slashes);
+
+// All of `text` is a decimal number that fits.
+template <class Number>
+bool parse_number(std::string_view text, Number* value) noexcept {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// Bytes as lower-case hex digits.
+std::string to_hex(Bytes bytes);
+inline std::string to_hex(std::string_view bytes) { return to_hex(text_bytes(bytes)); }
+
+bool is_hex(std::string_view text) noexcept;  // nothing but such digits
+
+std::string random_hex(size_t digits);  // from the system's source of randomness
+
+// Fills `bytes` from exactly twice as many such digits; false for any other text.
+bool from_hex(std::string_view text, MutableBytes bytes) noexcept;
+
+}  // namespace deltawire
