@@ -137,15 +137,10 @@ Option* Option::excludes(Option* other) {
   return this;
 }
 
-template <class T>
-Option* Option::between(T least, T most) {
+Option* Option::between(uint64_t least, uint64_t most) {
   option_->check(CLI::Range(least, most));
   return this;
 }
-template Option* Option::between(int, int);
-template Option* Option::between(unsigned, unsigned);
-template Option* Option::between(uint64_t, uint64_t);
-template Option* Option::between(double, double);
 
 Option* Option::positive() {
   option_->check(CLI::PositiveNumber);
@@ -220,10 +215,6 @@ void Command::callback(std::function<void()> when_chosen) {
   app_->callback(std::move(when_chosen));
 }
 
-void Command::final_callback(std::function<void()> when_chosen) {
-  app_->final_callback(std::move(when_chosen));
-}
-
 Parsed Command::parse(std::vector<std::string> words) {
   std::reverse(words.begin(), words.end());  // as CLI11 takes them
   try {
@@ -250,8 +241,6 @@ const Command* Command::chosen() const {
 }
 
 const std::string& Command::name() const { return app_->get_name(); }
-std::string Command::description() const { return app_->get_description(); }
-
 std::string Command::help(const std::string& called) const {
   return app_->get_formatter()->make_help(app_, called, CLI::AppFormatMode::Normal);
 }

@@ -60,20 +60,13 @@ void listen_for_interrupts() {
   std::signal(SIGINT, on_interrupt);
   std::signal(SIGTERM, on_interrupt);
   set_stop_request(was_interrupted);
-  std::signal(SIGCHLD, SIG_DFL);  // whoever started us may ignore it; how our children end matters
+  std::signal(SIGCHLD,
+              SIG_DFL);  // our parent may ignore it, but we need the exit status of children
 }
 
 bool was_interrupted() { return interrupted.load(); }
 
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-void sleep_seconds(double seconds) {
-  for (const double end = now_seconds() + seconds; !was_interrupted() && now_seconds() < end;) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-}
+void sleep_seconds(double seconds) { sleep_unless(seconds, was_interrupted); }
 
 Status check_interrupted() {
   return interrupted.load() ? cancelled("stopped on request") : Status();
@@ -150,7 +143,7 @@ bool Context::colour() const { return isatty(STDOUT_FILENO) != 0 && !plain_termi
 ProgressBar::ProgressBar(const Context& context, std::string what)
     : shown_(!context.quiet && isatty(STDERR_FILENO) != 0),
       what_(std::move(what)),
-      start_(now_seconds()) {}
+      start_(steady_seconds()) {}
 
 ProgressBar::~ProgressBar() {
   if (drawn_) say_on_stderr("\r\033[K");
@@ -158,7 +151,7 @@ ProgressBar::~ProgressBar() {
 
 Progress ProgressBar::callback() {
   return [this](uint64_t done, uint64_t total) {
-    const double now = now_seconds();
+    const double now = steady_seconds();
     if (shown_ && now - start_ > 1 && now - last_ > 0.1) {
       last_ = now;
       draw(done, total);
@@ -186,7 +179,7 @@ void ProgressBar::draw(uint64_t done, uint64_t total) {
     return;
   }
   const double share = double(done) / double(total);
-  const double elapsed = now_seconds() - start_;
+  const double elapsed = steady_seconds() - start_;
   const double left = share > 0 ? elapsed / share - elapsed : 0;
   const int filled = int(share * kWidth);
   say_on_stderr("\r\033[K{} [{:#<{}}{: <{}}] {:3.0f} %  {} of {}  {}/s  {} left", what_, "", filled,

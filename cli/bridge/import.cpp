@@ -22,15 +22,7 @@ Json import_json(const ImportedVersion& imported) {
   json["read_seconds"] = imported.read_seconds;
   json["seconds"] = imported.seconds;
   json["base"] = imported.base;
-  if (!imported.source) {
-    json["source"] = nullptr;
-    return json;
-  }
-  const ForeignSummary& source = *imported.source;
-  json["source"] = {{"dialect", source.dialect},   {"version", source.version},
-                    {"full", source.full},         {"encoding", source.encoding},
-                    {"checksum", source.checksum}, {"tensors", source.num_tensors},
-                    {"files", source.num_files},   {"bytes", source.file_bytes}};
+  json["source"] = imported.source ? foreign_json(*imported.source) : Json();
   return json;
 }
 

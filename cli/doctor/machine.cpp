@@ -98,11 +98,10 @@ void check_gpu(Checks* checks, int device) {
                        {"capability", info->capability},
                        {"driver", info->driver},
                        {"runtime", info->runtime}};
-  if (is_compiled_for(info->capability)) return checks->ok(what, text, values);
-  checks->warn(what, text,
-               fmt::format("build with CUDAARCHS={} (docs/building.md), or work on the CPU",
-                           info->capability),
-               values);
+  checks->judge(is_compiled_for(info->capability), what, text,
+                fmt::format("build with CUDAARCHS={} (docs/building.md), or work on the CPU",
+                            info->capability),
+                values);
 }
 #endif
 
@@ -235,9 +234,10 @@ void check_files(Checks* checks) {
   const Json values = {{"soft", files.rlim_cur}, {"hard", files.rlim_max}};
   if (files.rlim_max == RLIM_INFINITY) return checks->ok("open files", "no limit", values);
   const std::string text = "at most " + human_count(files.rlim_max);
-  if (files.rlim_max >= kFewestFiles) return checks->ok("open files", text, values);
-  checks->warn("open files", text + "; a server has one open for each connection",
-               "raise it: ulimit -Hn 65536, LimitNOFILE= of systemd", values);
+  const bool enough = files.rlim_max >= kFewestFiles;
+  checks->judge(enough, "open files",
+                text + (enough ? "" : "; a server has one open for each connection"),
+                "raise it: ulimit -Hn 65536, LimitNOFILE= of systemd", values);
 }
 
 void check_clock(Checks* checks) {
@@ -247,8 +247,8 @@ void check_clock(Checks* checks) {
   const std::string text =
       utc_text(now) + (is_synchronised ? ", synchronised" : ", not known to be synchronised");
   const Json values = {{"time", now}, {"synchronised", is_synchronised}};
-  if (now >= kOldestClock) return checks->ok("clock", text, values);
-  checks->warn("clock", text, "set it: timedatectl set-ntp true, or chronyc makestep", values);
+  checks->judge(now >= kOldestClock, "clock", text,
+                "set it: timedatectl set-ntp true, or chronyc makestep", values);
 }
 
 }  // namespace

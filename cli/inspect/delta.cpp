@@ -28,8 +28,6 @@ struct Totals {
   }
 };
 
-double ratio(uint64_t a, uint64_t b) { return b == 0 ? 0 : double(a) / double(b); }
-
 // A tensor that comes whole has no before: no elements of it "changed".
 bool is_whole(const Delta::Entry& item) { return !item.entry.old_digest; }
 
@@ -121,11 +119,8 @@ void say_entries(const Context& context, Entries entries, bool all) {
   std::stable_sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) {
     return a->payload.size() > b->payload.size();
   });
-  const size_t listed = all ? entries.size() : std::min(entries.size(), kListedTensors);
-  context.say("");
-  context.say(listed == entries.size()
-                  ? "Tensors, largest payload first:"
-                  : fmt::format("The {} largest payloads (--all lists all):", listed));
+  const size_t listed = say_listed(context, entries.size(), all, "Tensors, largest payload first",
+                                   "largest payloads");
   Table table({{"bytes"},
                {"changed"},
                {"density"},

@@ -70,8 +70,8 @@ class Sums {
 
   // The tensor's digest, when each of its bytes was added once. InvalidArgument when their number
   // is wrong, and when a word that is cut has a byte twice or never. It cannot see that one whole
-  // word came twice and another never: whoever adds boxes checks first that they tile the tensor
-  // (Proof).
+  // word came twice and another never: callers that add boxes must check first that they tile the
+  // tensor (Proof).
   Result<Digest> finish(uint64_t size_bytes) const;
   uint64_t num_bytes() const noexcept { return num_bytes_; }
 

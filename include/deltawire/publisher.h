@@ -73,8 +73,8 @@ class Publisher {
   // stay as they are until it returns; capture() lets go of them earlier.
   //
   // `extra_files` (config.json, tokenizer, ...) are the version's, all of them, by their file
-  // names: whoever holds the version has these and no others. None: those of the version before.
-  // New contents are uploaded once; a version where only they differ is a version like any other.
+  // names: replicas of the version have exactly these. None: those of the previous version. New
+  // contents are uploaded once; a version where only they differ is a version like any other.
   // InvalidArgument, before anything is uploaded, for what the folder of a checkpoint may not hold
   // (docs/format.md). Of ranks, rank 0's are taken.
   //

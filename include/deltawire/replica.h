@@ -75,7 +75,7 @@ struct PullReport : Identity {
   std::string repair_reason;
   bool whole = false;  // began with a version that is stored whole
   uint64_t bytes = 0, num_hops = 0;
-  uint64_t num_side_files = 0;  // beside the weights, that came anew or went
+  uint64_t num_side_files = 0;  // added, changed or removed
   uint64_t num_tensors = 0, num_changed = 0, weights_bytes = 0;
   uint64_t num_ahead = 0;                 // tensors that prepare_ahead() had decoded
   uint64_t staged_device_bytes = 0;       // of a GPU's memory, for what prepare() has decoded

@@ -46,7 +46,8 @@ Result<SignatureBytes> sign_ed25519(const PrivateKey& key, std::string_view text
   size_t size = signature.size();
   if (!own || !context ||
       EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, own.get()) != 1 ||
-      EVP_DigestSign(context.get(), signature.data(), &size, text_bytes(text).data(), text.size()) != 1) {
+      EVP_DigestSign(context.get(), signature.data(), &size, text_bytes(text).data(),
+                     text.size()) != 1) {
     return failed("sign");
   }
   return signature;
@@ -57,8 +58,8 @@ bool verify_ed25519(const PublicKey& key, std::string_view text, const Signature
   const Context context(EVP_MD_CTX_new());
   return own && context &&
          EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, own.get()) == 1 &&
-         EVP_DigestVerify(context.get(), signature.data(), signature.size(), text_bytes(text).data(),
-                          text.size()) == 1;
+         EVP_DigestVerify(context.get(), signature.data(), signature.size(),
+                          text_bytes(text).data(), text.size()) == 1;
 }
 
 }  // namespace deltawire

@@ -1,4 +1,4 @@
-// Numbers that a running process keeps about itself, in the text format that Prometheus reads.
+// Metrics of this process, in the Prometheus text format.
 #pragma once
 
 #include <atomic>
@@ -49,9 +49,8 @@ class Histogram {
   std::atomic<double> sum_{0};
 };
 
-// Any thread. What it returns lives as long as it does. A name belongs to one type and one help
-// text, those it was first asked with; asked for as another type it yields a metric of that type
-// which is not rendered.
+// Thread-safe. Returned references live as long as the Metrics. The first call fixes the type and
+// the help text of a name; a later call with another type returns a metric that is not rendered.
 class Metrics {
  public:
   using Labels = std::vector<std::pair<std::string, std::string>>;

@@ -9,7 +9,7 @@ namespace deltawire {
 
 struct NextStep {
   std::string_view words;  // of the message; the first row whose words are in it counts
-  std::string_view next;   // names no flag: who has flags adds them. Empty: the message says it
+  std::string_view next;   // names no flags: the CLI adds them. Empty: the message says it already
   Code code = Code::kOk;   // only in failures of this kind; kOk: in any
 };
 

@@ -1,4 +1,4 @@
-// Text: splitting, numbers and hex digits in it, the characters of names and URLs.
+// Text: splitting, numbers in it, the characters of names and URLs.
 #pragma once
 
 #include <charconv>
@@ -13,6 +13,12 @@ namespace deltawire {
 
 inline Bytes text_bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+// A failure with its place before the message, as Status::at() does it.
+template <class T>
+Result<T> located(Result<T> result, std::string_view place) {
+  return result.ok() ? std::move(result) : std::move(result).status().at(place);
 }
 
 // The pieces of `text` between separators: one more than those; they point into it.
@@ -35,16 +41,5 @@ bool parse_number(std::string_view text, Number* value) noexcept {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
   return error == std::errc() && end == text.data() + text.size();
 }
-
-// Bytes as lower-case hex digits.
-std::string to_hex(Bytes bytes);
-inline std::string to_hex(std::string_view bytes) { return to_hex(text_bytes(bytes)); }
-
-bool is_hex(std::string_view text) noexcept;  // nothing but such digits
-
-std::string random_hex(size_t digits);  // from the system's source of randomness
-
-// Fills `bytes` from exactly twice as many such digits; false for any other text.
-bool from_hex(std::string_view text, MutableBytes bytes) noexcept;
 
 }  // namespace deltawire

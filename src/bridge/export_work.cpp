@@ -16,12 +16,6 @@ namespace {
 
 constexpr uint64_t kMaxMarkerBytes = 4096;
 
-std::string member(const nlohmann::json& json, const char* key) {
-  return json.is_object() && json.contains(key) && json[key].is_string()
-             ? json[key].get<std::string>()
-             : std::string();
-}
-
 }  // namespace
 
 Status check_target(const Chain& chain, const Dialect& dialect, Store& target,
@@ -34,7 +28,7 @@ Status check_target(const Chain& chain, const Dialect& dialect, Store& target,
                     ", which was not written by an export; export to an empty destination");
   }
   const nlohmann::json json = parse_json(*text);
-  const std::string run = member(json, "run"), name = member(json, "dialect");
+  const std::string run = string_in(json, "run"), name = string_in(json, "dialect");
   if (run == chain.run() && name == dialect.name()) return {};
   return conflict(target.url() + ": holds an export of run " + run + " as " + name +
                   ", not of run " + chain.run() + " as " + std::string(dialect.name()) +
@@ -151,7 +145,7 @@ Status ExportWork::discard() {
   return remove_tree(folder_ / "model");
 }
 
-// What a power cut or a hand left there is made anew from the chain, once.
+// If the work folder is damaged, rebuilds the model from the chain once.
 Result<ExportWork::Step> ExportWork::step(const DescribedVersion* before,
                                           const DescribedVersion& now,
                                           const std::vector<std::string>& names) {

@@ -117,8 +117,8 @@ Result<std::optional<ExportedVersion>> Exporter::Impl::next() {
   return std::optional(std::move(exported));
 }
 
-// That the newest version there is the chain's. Before the target is refused, the model in the work
-// folder, which may be damaged, is made anew.
+// Checks that the target's newest version is the chain's. Before the target is rejected, rebuilds
+// the model in the work folder, which may be damaged.
 Status Exporter::Impl::check_last() {
   DW_ASSIGN_OR_RETURN(const auto last, dialect.open(*target, wanted - 1));
   DW_ASSIGN_OR_RETURN(const Checkpoint* held, work.bring_to(wanted - 1));

@@ -43,9 +43,6 @@ std::string lease_json(const Lease& lease) {
 
 }  // namespace
 
-// A clock before 1970 is wrong, and its time is none that a record can have.
-int64_t unix_now() { return std::max<int64_t>(0, int64_t(std::time(nullptr))); }
-
 std::string heartbeat_object(std::string_view name) {
   std::string own(name.substr(0, kMaxNameBytes));
   for (char& c : own) c = is_name_char(c) ? c : '-';
@@ -111,9 +108,7 @@ Status write_heartbeat(Store& store, const std::string& object, const Heartbeat&
 Result<Heartbeat> read_heartbeat(Store& store, std::string_view name) {
   const std::string object = heartbeat_object(name);
   DW_ASSIGN_OR_RETURN(const std::string text, store.get(object, kMaxHeartbeatBytes));
-  Result<Heartbeat> heartbeat = parse_heartbeat(text);
-  if (!heartbeat.ok()) return std::move(heartbeat).status().at(store.url() + "/" + object);
-  return heartbeat;
+  return located(parse_heartbeat(text), store.url() + "/" + object);
 }
 
 Result<std::vector<ListedHeartbeat>> list_heartbeats(

@@ -88,7 +88,7 @@ Result<std::vector<PublicKey>> read_public_keys(const std::filesystem::path& pat
   return keys;
 }
 
-// Whether a signature is one, whoever made it.
+// Whether a signature is valid for its own key, trusted or not.
 Status check_signature(std::string_view text, const Signature& signature, PublicKey* key) {
   SignatureBytes bytes;
   if (!from_hex(signature.key, *key) || !from_hex(signature.bytes, bytes)) {

@@ -1,4 +1,4 @@
-// Which objects the records of a chain name: what they do not name may go.
+// Finds which objects the records of a chain name; others may be removed.
 #pragma once
 
 #include <cstdint>

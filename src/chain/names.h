@@ -34,8 +34,7 @@ std::string manifest_name(uint64_t version);  // "manifests/0000000012.json"
 // The version that "manifests/0000000012.json" names.
 std::optional<uint64_t> version_of_manifest(std::string_view name);
 std::string schema_name(std::string_view sha256_hex);
-// "pins/0000000012-9f3c…": every pin is an object of its own, so that one that is taken back takes
-// nobody else's with it.
+// "pins/0000000012-9f3c…": every pin is its own object, so that removing one leaves the others.
 std::string pin_name(uint64_t version, std::string_view id);
 // Folders of a version's bytes. `attempt` keeps the objects of racing publishers apart.
 // Parts of another rank than 0 are in "parts/0000000012-9f3c…-rank-3/".

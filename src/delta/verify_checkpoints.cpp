@@ -3,7 +3,7 @@
 #include <iterator>
 #include <vector>
 
-#include "base/text.h"
+#include "base/bytes.h"
 #include "base/thread_pool.h"
 #include "base/waves.h"
 #include "delta/output.h"

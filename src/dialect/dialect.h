@@ -24,7 +24,7 @@ namespace deltawire {
 // What a foreign version says of one tensor.
 struct ForeignTensor {
   std::string name;
-  // Where the dialect tells. A version that is whole always does.
+  // Set if the dialect stores it; always set in a whole version.
   std::optional<DType> dtype;
   std::optional<Shape> shape;
   uint64_t payload_bytes = 0;             // in the file
@@ -33,18 +33,18 @@ struct ForeignTensor {
 
 struct ForeignInfo {
   uint64_t version = 0;
-  // What it must be applied to; none: it is whole, or the dialect does not tell (then it is the
-  // version before).
+  // The version it must be applied to; none: it is whole, or the dialect does not store it (then it
+  // is the previous version).
   std::optional<uint64_t> base;
   bool full = false;
   std::string encoding;  // "xor", "overwrite", "indices", ..., "full"
   std::string checksum;  // "xxh3-128", ..., or empty: it has none
   uint64_t num_files = 0, file_bytes = 0;
-  std::string content;  // of the files, as ForeignFile::sample() tells it: is it still the same?
+  std::string content;                 // ForeignFile::sample() of the files, to detect changes
   std::vector<ForeignTensor> tensors;  // sorted by name, each once: those that it changes
 };
 
-// A version that was opened: its files are at hand and their structure was checked. Thread-safe.
+// An open version whose structure was checked. Thread-safe.
 class ForeignVersion {
  public:
   virtual ~ForeignVersion() = default;
@@ -55,12 +55,11 @@ class ForeignVersion {
   // the content is undefined then: callers patch a copy. A pool, where given, may be used.
   virtual Status apply(size_t index, const TensorSpec& spec, MutableBytes bytes,
                        ThreadPool* pool) const = 0;
-  // After the last apply(): whether the files still are what was opened. Io names the one that
-  // changed meanwhile.
+  // Call after the last apply(): Io, naming the file, if a file has changed since it was opened.
   virtual Status check_unchanged() const { return {}; }
 };
 
-// What is about to be written.
+// A version to be written.
 struct ForeignDraft {
   uint64_t version = 0, base = 0;
   bool full = false;
@@ -70,7 +69,7 @@ struct ForeignDraft {
   uint64_t model_elements = 0;       // of all tensors of the model, for statistics; 0: not known
 };
 
-// Choices of a writer, by the names that its users know. Empty: the dialect's default.
+// Options of a writer. Empty: the dialect's default.
 struct ForeignOptions {
   std::string encoding;
   std::string checksum;
@@ -99,7 +98,7 @@ class Dialect {
   // Whether `store` holds versions of this dialect. Looks at names and small files alone.
   virtual Result<bool> recognises(Store& store) const = 0;
   // The versions that are there and complete, ascending. One that is still being written is not
-  // among them, as far as the dialect lets anyone tell.
+  // among them, as far as the dialect can tell.
   virtual Result<std::vector<uint64_t>> versions(Store& store) const = 0;
   virtual Result<std::unique_ptr<ForeignVersion>> open(Store& store, uint64_t version) const = 0;
   // Whether `version` should be written whole, though its base is at hand: what readers of the

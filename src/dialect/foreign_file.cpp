@@ -52,9 +52,8 @@ Result<ForeignFile> ForeignFile::open(Store& store, const ObjectInfo& info) {
     file.bytes_ = file.mapped_->bytes();
     return file;
   }
-  auto memory = allocate_bytes(info.size_bytes);
-  if (!memory.ok()) return std::move(memory).status().at(file.where_);
-  file.fetched_ = std::move(*memory);
+  DW_ASSIGN_OR_RETURN(auto memory, located(allocate_bytes(info.size_bytes), file.where_));
+  file.fetched_ = std::move(memory);
   ObjectSink sink(file.fetched_.get());
   DW_RETURN_IF_ERROR(store.download(info.name, info.size_bytes, &sink));
   file.bytes_ = {file.fetched_.get(), info.size_bytes};

@@ -80,9 +80,7 @@ void Hasher::update(std::span<const uint8_t> bytes) {
   }
 }
 
-void Hasher::update(std::string_view text) {
-  update(text_bytes(text));
-}
+void Hasher::update(std::string_view text) { update(text_bytes(text)); }
 
 void Hasher::update_at(std::span<const uint8_t> bytes, uint64_t offset) {
   impl_->sums.add(bytes, offset);

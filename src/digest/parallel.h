@@ -9,7 +9,7 @@ namespace deltawire {
 
 Digest sum128_of(Bytes bytes, ThreadPool* pool);
 
-// Of bytes that lie at `offset` of their tensor.
+// The sums of bytes at `offset` of their tensor.
 Sums sums_of(Bytes bytes, uint64_t offset, ThreadPool* pool);
 
 // Feeds a sum128 hasher that has seen nothing yet.

@@ -215,6 +215,15 @@ bool CanonicalReader::next_item() {
   return true;
 }
 
+CanonicalReader& CanonicalReader::item() {
+  if (ok() && !next_item()) fail("another item");
+  return *this;
+}
+
+void CanonicalReader::close_list() {
+  if (ok() && next_item()) fail("the end of the list");
+}
+
 void CanonicalReader::open_object() { open('{', "an object"); }
 
 bool CanonicalReader::next_member(std::string* key) {

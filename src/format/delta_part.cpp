@@ -240,8 +240,8 @@ Result<DeltaPart> parse_part(Bytes file, PartContents contents) {
                         std::to_string(entry.box_bytes()) + " bytes, got " +
                         std::to_string(tensor.bytes.size()));
     }
-    // So that no small payload makes its reader take much memory; `exponents` saves a third at
-    // most.
+    // Prevents a small payload from making the reader allocate much memory; `exponents` saves a
+    // third at most.
     if (!entry.old_digest && entry.box_bytes() / 2 > tensor.bytes.size()) {
       return corruption("tensor " + quote(tensor.name) + ": a payload of " +
                         std::to_string(tensor.bytes.size()) + " bytes for " +

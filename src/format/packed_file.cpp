@@ -16,10 +16,10 @@ constexpr std::string_view kPackedKey = "deltawire", kCodecsKey = "deltawire.cod
 constexpr std::string_view kPackedFormat = "whole/1 ";
 constexpr std::string_view kHeaderEntry = "#header";
 constexpr size_t kLengthBytes = sizeof(uint64_t);
-// What `exponents` saves at most is a third: no payload makes a file grow beyond this.
+// `exponents` saves a third at most, so no file grows by more than this factor.
 constexpr uint64_t kMostGrowth = 2;
 
-// Names in the file are for people: the order says which tensor it is.
+// Names are informative only; the order identifies the tensors.
 std::string packed_name(size_t number, const std::string& name) {
   return name.starts_with('#') ? "#" + std::to_string(number) + name : name;
 }
@@ -64,8 +64,7 @@ Status read_codecs(const SafetensorsHeader& header, PackedFile* file) {
   if (!parse_number(format->substr(kPackedFormat.size()), &file->plain_bytes)) {
     return corruption("a size " + quote(*format));
   }
-  const auto names =
-      codecs->empty() ? std::vector<std::string_view>() : split_text(*codecs, ';');
+  const auto names = codecs->empty() ? std::vector<std::string_view>() : split_text(*codecs, ';');
   if (names.size() != header.entries.size() - 1) {
     return corruption(std::string(kCodecsKey) + ": expected " +
                       std::to_string(header.entries.size() - 1) + " codecs, got " +

@@ -51,7 +51,8 @@ std::vector<Box> boxes_of(const DescribedState& state, const std::string& tensor
   return boxes;
 }
 
-// Whether two versions have the same contents, as far as digests tell: those of other boxes do not.
+// Whether a tensor may be equal in two versions, judging by digests. Digests over different boxes
+// are not comparable.
 bool may_be_same(const DescribedState& a, const TensorSpec& in_a, const DescribedState& b,
                  const TensorSpec& in_b) {
   if (!same_form(in_a, in_b)) return false;

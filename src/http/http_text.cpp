@@ -82,14 +82,6 @@ Result<HttpUrl> parse_http_url(std::string_view url) {
   return parsed;
 }
 
-std::string http_date(int64_t seconds) {
-  const std::time_t time = seconds;
-  std::tm parts{};
-  ::gmtime_r(&time, &parts);
-  char text[64];
-  return {text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts)};
-}
-
 std::string printable(std::string_view text, size_t max_bytes) {
   std::string line(text.substr(0, max_bytes));
   for (char& c : line) {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/bytes.h"
 #include "base/sync_point.h"
-#include "base/text.h"
 #include "base/thread_pool.h"
 #include "chain/hop_records.h"
 #include "chain/keys.h"

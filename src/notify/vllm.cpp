@@ -12,7 +12,7 @@ using Json = nlohmann::json;
 //   mode=keep            Requests stay in the queue and go on after /resume.
 //   weights_path         Where to read: with copy-on-write it is not where the engine started from.
 //   reset_prefix_cache   In mode "keep" a pause does not clear it. reset_running_requests makes
-//                        kept requests compute their keys and values anew, with the new weights.
+//                        kept requests recompute their keys and values with the new weights.
 //   update_weight_version  A label that we set ourselves, so it proves nothing here; it is for
 //                        those who ask GET /weight_info. Older servers do not have it.
 // A reload that fails inside the server may have replaced some weights: there is no rollback.

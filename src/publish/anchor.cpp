@@ -1,7 +1,7 @@
 #include "publish/anchor.h"
 
+#include "base/bytes.h"
 #include "base/sync_point.h"
-#include "base/text.h"
 #include "chain/hop_records.h"
 #include "chain/names.h"
 

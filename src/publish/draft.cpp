@@ -1,6 +1,6 @@
 // From tensors to what is put for a version: parts of what changed, or all of it.
+#include "base/bytes.h"
 #include "base/sync_point.h"
-#include "base/text.h"
 #include "chain/names.h"
 #include "diff/computed_tensors.h"
 #include "publish/impl.h"

@@ -5,7 +5,6 @@
 
 #include "base/bytes.h"
 #include "base/sync_point.h"
-#include "base/text.h"
 #include "chain/named_objects.h"
 #include "chain/names.h"
 #include "format/checkpoint_files.h"

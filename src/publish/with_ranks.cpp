@@ -1,9 +1,9 @@
 // One rank of several. All ranks go through the same exchanges, and what goes wrong on one of them
 // in between is what it says in the next one, so that nobody waits for it. docs/protocol.md,
 // "Ranks", has the rules.
+#include "base/bytes.h"
 #include "base/guard.h"
 #include "base/sync_point.h"
-#include "base/text.h"
 #include "chain/names.h"
 #include "publish/impl.h"
 #include "publish/ranks.h"

@@ -4,10 +4,10 @@
 
 #include <chrono>
 
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/process.h"
-#include "base/text.h"
 #include "chain/chain.h"
 #include "chain/names.h"
 
@@ -155,7 +155,7 @@ void ReplicaBeat::say(std::unique_lock<std::mutex>& lock) {
   due_ = false;
   const Heartbeat beat = beat_;
   lock.unlock();
-  const Status status = writer_.write(beat, unix_now());
+  const Status status = writer_.write(beat, unix_seconds());
   if (!status.ok()) log_event(LogLevel::kDebug, "replica.heartbeat_failed", {{"error", status}});
   lock.lock();
 }

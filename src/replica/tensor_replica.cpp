@@ -1,12 +1,12 @@
 #include "deltawire/tensor_replica.h"
+#include "base/folder.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "base/folder.h"
+#include "base/bytes.h"
 #include "base/guard.h"
-#include "base/text.h"
 #include "chain/names.h"
 #include "replica/device_tensors.h"
 #include "replica/local_state.h"

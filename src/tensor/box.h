@@ -22,7 +22,7 @@ inline bool overlap(const Box& a, const Box& b) {
   return true;
 }
 
-// A box that covers everything is no box.
+// Converts a box that covers the whole tensor to the empty box.
 inline Box normalise_box(Box box, const Shape& shape) {
   const bool all = box.extent == shape && std::all_of(box.offset.begin(), box.offset.end(),
                                                       [](uint64_t at) { return at == 0; });

@@ -14,8 +14,8 @@ namespace deltawire {
 Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path& path,
                                                     std::vector<TensorSpec> tensors,
                                                     const Metadata& metadata) {
-  auto header = serialise_safetensors_header(tensors, metadata);
-  if (!header.ok()) return std::move(header).status().at(path.string());
+  DW_ASSIGN_OR_RETURN(auto header,
+                      located(serialise_safetensors_header(tensors, metadata), path.string()));
   std::vector<uint64_t> ends;
   uint64_t end = 0;
   for (const TensorSpec& tensor : tensors) {
@@ -23,8 +23,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path&
     ends.push_back(end);
   }
   DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
-  DW_RETURN_IF_ERROR(
-      file.write(text_bytes(*header)));
+  DW_RETURN_IF_ERROR(file.write(text_bytes(header)));
   return SafetensorsWriter(path, std::move(file), std::move(tensors), std::move(ends));
 }
 
@@ -132,9 +131,9 @@ std::string json_entry(const TensorSpec& tensor, uint64_t begin, uint64_t end) {
 Result<uint64_t> data_size_bytes(const std::vector<TensorSpec>& tensors) {
   uint64_t total = 0;
   for (const TensorSpec& tensor : tensors) {
-    auto size = tensor_size_bytes(tensor.dtype, tensor.shape);
-    if (!size.ok()) return std::move(size).status().at("tensor " + quote(tensor.name));
-    if (!checked_add(total, *size, &total)) {
+    DW_ASSIGN_OR_RETURN(auto size, located(tensor_size_bytes(tensor.dtype, tensor.shape),
+                                           "tensor " + quote(tensor.name)));
+    if (!checked_add(total, size, &total)) {
       return invalid_argument("tensor " + quote(tensor.name) + ": tensors take over 2^64 bytes");
     }
   }

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "tensor/defects.h"
 #include "tensor/json_handler.h"
 #include "tensor/text.h"
@@ -140,9 +141,8 @@ Result<std::string> serialise_index(const std::vector<IndexEntry>& entries, uint
 Status write_index(const std::filesystem::path& folder, const std::vector<IndexEntry>& entries,
                    uint64_t total_bytes) {
   const std::filesystem::path path = folder / kIndexFileName;
-  auto text = serialise_index(entries, total_bytes);
-  if (!text.ok()) return std::move(text).status().at(path.string());
-  return write_text_file(path, *text);
+  DW_ASSIGN_OR_RETURN(auto text, located(serialise_index(entries, total_bytes), path.string()));
+  return write_text_file(path, text);
 }
 
 }  // namespace deltawire

@@ -1,4 +1,4 @@
-// Text that came from a file: is it UTF-8, how is it shown in a message, and the numbers in it.
+// Text from files: UTF-8 checks, escaping for messages, and lists of numbers.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace deltawire {
 
 bool is_utf8(std::string_view text) noexcept;
 
-// In double quotes, control characters and bytes that are not UTF-8 escaped, cut after about 120
-// bytes: a hostile name must not flood or steer the terminal that shows it.
+// Quotes the text, escapes control characters and bytes that are not UTF-8, and truncates it after
+// about 120 bytes, so that a hostile name can neither flood nor control a terminal.
 std::string quote(std::string_view text);
 
 // The same escapes without quotes and without a limit: for whole messages and paths.

@@ -4,7 +4,7 @@
 #include "base/text.h"
 #include "store/s3/address.h"
 #include "store/s3/answers.h"
-#include "store/s3/upload.h"
+#include "store/s3/bucket.h"
 #include "test_files.h"
 
 namespace deltawire::s3 {

@@ -2,7 +2,7 @@
 // test wants them.
 #pragma once
 
-#include "base/text.h"
+#include "base/bytes.h"
 #include "base/thread_pool.h"
 #include "chain/chain.h"
 #include "chain/hop_records.h"

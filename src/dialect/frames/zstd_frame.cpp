@@ -80,19 +80,14 @@ Status ZstdStream::start(uint64_t window_bytes, size_t block_bytes) {
   const size_t needed = ZSTD_decodingBufferSize_min(std::max<uint64_t>(window_bytes, block_bytes),
                                                     ZSTD_CONTENTSIZE_UNKNOWN);
   if (ZSTD_isError(needed) != 0) return bad_frame(needed);
-  DW_RETURN_IF_ERROR(grow(needed));
+  if (needed > capacity_) {
+    window_ = nullptr;  // first: never both at once
+    window_ = std::make_unique_for_overwrite<uint8_t[]>(needed);
+    capacity_ = needed;
+  }
   in_use_ = needed;
   block_bytes_ = block_bytes;
   end_ = 0;
-  return {};
-}
-
-Status ZstdStream::grow(size_t size) {
-  if (size <= capacity_) return {};
-  window_ = nullptr;
-  capacity_ = 0;
-  window_ = std::make_unique_for_overwrite<uint8_t[]>(size);
-  capacity_ = size;
   return {};
 }
 

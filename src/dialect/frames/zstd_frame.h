@@ -35,7 +35,6 @@ class ZstdStream {
     void operator()(void* context) const noexcept;
   };
   Status start(uint64_t window_bytes, size_t block_bytes);
-  Status grow(size_t size);
 
   std::unique_ptr<void, Free> context_;
   std::unique_ptr<uint8_t[]> window_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "deltawire/status.h"
 #include "dialect/checksum.h"
+#include "dialect/dialect.h"
 #include "tensor/sharded_index.h"
 
 namespace deltawire::slime {
@@ -53,5 +55,10 @@ struct Index {
 // Corruption for what is missing or contradicts itself or `version`, the one of the folder's name;
 // Unsupported for encodings, compressions and checksums that are not known.
 Result<Index> parse_slime_index(std::string_view json, uint64_t version);
+
+// Corruption names the tensor that is missing, in two files or not in the index, and the part that
+// is missing or damaged. NotFound when the folder is missing or has no index, which is written
+// last.
+Result<std::unique_ptr<ForeignVersion>> open_version(Store& store, uint64_t version);
 
 }  // namespace deltawire::slime

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "dialect/frames/frames.h"
 #include "dialect/slime/slime_index.h"
+#include "store/bodies.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"
 
@@ -75,13 +76,13 @@ Result<std::vector<uint64_t>> check_tensors(const WritePlan& plan) {
       return unsupported(named(spec.name) + "no safetensors file can have this name: rename it");
     }
     if (!names.insert(spec.name).second) return invalid_argument(named(spec.name) + "comes twice");
-    auto size = tensor_size_bytes(spec.dtype, spec.shape);
-    if (!size.ok()) return std::move(size).status().at(named(spec.name));
-    if (plan.overwrite && *size > max_overwrite_bytes()) {
-      return unsupported(named(spec.name) + "its " + std::to_string(*size) +
+    DW_ASSIGN_OR_RETURN(auto size,
+                        located(tensor_size_bytes(spec.dtype, spec.shape), named(spec.name)));
+    if (plan.overwrite && size > max_overwrite_bytes()) {
+      return unsupported(named(spec.name) + "its " + std::to_string(size) +
                          " bytes are beyond the 32-bit byte positions of `overwrite`: take `xor`");
     }
-    sizes.push_back(*size);
+    sizes.push_back(size);
   }
   return sizes;
 }
@@ -160,36 +161,6 @@ struct HeldBody {
   std::string checksum;  // empty in a full checkpoint
 };
 
-// Pieces that lie apart, as one body.
-class PiecesBody final : public Body {
- public:
-  void add(Bytes piece) {
-    pieces_.push_back({size_, piece});
-    size_ += piece.size();
-  }
-  uint64_t size() const noexcept override { return size_; }
-  Status read(uint64_t offset, std::span<uint8_t> out) const override {
-    auto piece = std::ranges::upper_bound(pieces_, offset, {}, &Piece::begin) - 1;
-    while (!out.empty()) {
-      const size_t from = size_t(offset - piece->begin);
-      const size_t size = std::min(out.size(), piece->bytes.size() - from);
-      if (size != 0) std::memcpy(out.data(), piece->bytes.data() + from, size);
-      out = out.subspan(size);
-      offset += size;
-      ++piece;
-    }
-    return {};
-  }
-
- private:
-  struct Piece {
-    uint64_t begin;
-    Bytes bytes;
-  };
-  std::vector<Piece> pieces_;
-  uint64_t size_ = 0;
-};
-
 // What a writer left that was killed.
 template <class Which>
 Status remove_left_over(Store& store, uint64_t version, const Which& which) {
@@ -217,9 +188,9 @@ class SlimeWriter final : public ForeignWriter {
 
   Status add(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool) override {
     DW_RETURN_IF_ERROR(check_next(spec, old_bytes, new_bytes));
-    auto body = make_body(spec, old_bytes, new_bytes, pool);
-    if (!body.ok()) return std::move(body).status().at("tensor " + quote(spec.name));
-    held_.push_back(std::move(*body));
+    DW_ASSIGN_OR_RETURN(auto body, located(make_body(spec, old_bytes, new_bytes, pool),
+                                           "tensor " + quote(spec.name)));
+    held_.push_back(std::move(body));
     ++next_;
     return next_ == plan_.parts[part_].end ? put_part() : Status();
   }
@@ -281,11 +252,10 @@ class SlimeWriter final : public ForeignWriter {
       if (!plan_.full) metadata.push_back({held.spec.name, held.checksum});
     }
     DW_ASSIGN_OR_RETURN(const std::string header, serialise_safetensors_header(specs, metadata));
-    PiecesBody body;
-    body.add(text_bytes(header));
-    for (const HeldBody& held : held_) body.add(held.bytes);
+    std::vector<std::shared_ptr<const Body>> bodies = {std::make_shared<MemoryBody>(header)};
+    for (const HeldBody& held : held_) bodies.push_back(std::make_shared<MemoryBody>(held.bytes));
     put_.push_back(folder_name(plan_.version) + "/" + plan_.parts[part_].file);
-    DW_RETURN_IF_ERROR(store_->put(put_.back(), body));
+    DW_RETURN_IF_ERROR(store_->put(put_.back(), JoinedBody(std::move(bodies))));
     held_.clear();
     ++part_;
     return {};

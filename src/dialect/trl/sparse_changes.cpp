@@ -166,7 +166,7 @@ Status DraftOrder::next(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes
 
 Status DraftOrder::check_all_came() const {
   if (next_ == draft_.tensors.size()) return {};
-  return invalid_argument(quoted_tensor(draft_.tensors[next_].name) + " of the draft did not come");
+  return invalid_argument(quoted_tensor(draft_.tensors[next_].name) + " of the draft is missing");
 }
 
 }  // namespace deltawire

@@ -12,10 +12,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "dialect/dialect.h"
 #include "tensor/safetensors.h"
 
 namespace deltawire::trl {
@@ -59,5 +62,20 @@ Metadata patch_metadata(const Patch& patch);
 
 // As Python's repr() writes a float: 0.0, 0.9619951116253052, 1e-05.
 std::string python_float(double value);
+
+// ---- versions
+
+// Those with an anchor or a delta, ascending.
+Result<std::vector<uint64_t>> list_versions(Store& store);
+
+// TRL writes an anchor or a delta, never both. Where both are there, the delta is opened if the
+// version before is there too: it is what followers need, and small. Otherwise the anchor.
+Result<std::unique_ptr<ForeignVersion>> open_version(Store& store, uint64_t version);
+
+// Options: encoding gap_delta (default), raw or v1. A whole version becomes an anchor, any other a
+// delta.
+Result<std::unique_ptr<ForeignWriter>> create_version(std::shared_ptr<Store> store,
+                                                      const ForeignDraft& draft,
+                                                      const ForeignOptions& options);
 
 }  // namespace deltawire::trl

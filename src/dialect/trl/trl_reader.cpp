@@ -1,10 +1,10 @@
-#include "dialect/trl/trl_version.h"
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <set>
 
+#include "base/text.h"
 #include "codec/checks.h"
 #include "dialect/foreign_file.h"
 #include "dialect/trl/sparse_changes.h"
@@ -67,15 +67,15 @@ Result<std::map<std::string, Entry>> pair_tensors(const SafetensorsView& view, c
   for (const auto& [name, tensor] : positions) {
     const auto value = values.find(name);
     if (value == values.end()) return corruption("tensor " + quote(name) + ": it has no values");
-    auto read = read_positions(*tensor, patch);
-    if (!read.ok()) return std::move(read).status().at("tensor " + quote(tensor->name));
+    DW_ASSIGN_OR_RETURN(auto read,
+                        located(read_positions(*tensor, patch), "tensor " + quote(tensor->name)));
     const TensorView& held = *value->second;
     if (held.shape != tensor->shape || dtype_bits(held.dtype) % 8 != 0) {
       return corruption("tensor " + quote(held.name) + ": expected " +
                         shape_to_string(tensor->shape) + " as its positions, got " +
                         std::string(dtype_name(held.dtype)) + " " + shape_to_string(held.shape));
     }
-    entries[name] = {held, *read};
+    entries[name] = {held, read};
     values.erase(value);
   }
   if (values.empty()) return entries;

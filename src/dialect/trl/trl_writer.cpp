@@ -1,4 +1,3 @@
-#include "dialect/trl/trl_version.h"
 
 #include <algorithm>
 #include <array>

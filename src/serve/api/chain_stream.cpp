@@ -1,4 +1,4 @@
-// What happens to a chain, told as it happens: docs/api.md, "Stream".
+// The stream of events of a chain: docs/api.md, "Stream".
 #include <algorithm>
 #include <chrono>
 
@@ -46,7 +46,7 @@ HttpReply ChainWatch::stream(const HttpCall& call) {
   return reply;
 }
 
-// What is new since the last time; waits until there is something.
+// Writes what is new since the last call; waits until there is something.
 bool ChainWatch::tell(Seen* seen, std::string* text) {
   const auto say = [&](const char* event, const Json& data) {
     if (data.contains("id")) *text += "id: " + data["id"].dump() + "\n";
@@ -85,7 +85,7 @@ bool ChainWatch::tell(Seen* seen, std::string* text) {
       seen->revision = fleet_.revision();
       say("fleet", {{"revision", seen->revision}, {"counts", fleet_.counts()}});
     }
-    // A store that holds another run has another health for the page.
+    // A change of the run also counts as a change of health.
     const std::string health_now =
         std::string(health_.state) + health_.text + (chain_ ? chain_->run() : "");
     if (health_now != seen->health) {

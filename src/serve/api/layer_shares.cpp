@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "chain/part_reader.h"
+#include "serve/api/answers.h"
 
 namespace deltawire {
 namespace {
@@ -58,15 +59,24 @@ std::optional<uint64_t> layer_of(std::string_view tensor) {
   return {};
 }
 
+Json tensor_json(const TensorSpec& tensor) {
+  return {{"name", tensor.name},
+          {"dtype", dtype_name(tensor.dtype)},
+          {"shape", tensor.shape},
+          {"type", module_type(tensor.name)},
+          {"layer", or_null(layer_of(tensor.name))}};
+}
+
 Result<std::vector<EntryRecord>> read_entries(Store& store, const Manifest& manifest) {
   std::vector<EntryRecord> all;
   if (manifest.parts.size() > kMostParts) return unsupported("too many parts to look at");
   for (const PartRef& part : manifest.parts) {
     DW_ASSIGN_OR_RETURN(const std::string header, read_header_alone(store, part));
-    Result<std::vector<EntryRecord>> entries = parse_part_header(header, part.size_bytes);
-    if (!entries.ok()) return std::move(entries).status().at(store.url() + "/" + part.name);
-    all.insert(all.end(), std::make_move_iterator(entries->begin()),
-               std::make_move_iterator(entries->end()));
+    DW_ASSIGN_OR_RETURN(
+        std::vector<EntryRecord> entries,
+        located(parse_part_header(header, part.size_bytes), store.url() + "/" + part.name));
+    all.insert(all.end(), std::make_move_iterator(entries.begin()),
+               std::make_move_iterator(entries.end()));
   }
   return all;
 }

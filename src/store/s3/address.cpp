@@ -7,9 +7,7 @@
 #include <algorithm>
 
 namespace deltawire::s3 {
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 Status check_bucket(std::string_view bucket) {
   if (bucket.size() >= 3 && bucket.size() <= 63 && bucket.front() != '.' && bucket.back() != '.' &&
@@ -37,7 +35,7 @@ Result<Address> Address::make(std::string_view endpoint, std::string_view bucket
     return address;
   }
   Result<HttpUrl> url = parse_http_url(endpoint);
-  // The text may hold a password: it is not shown.
+  // The text may contain a password, so it is not shown.
   if (!url.ok()) return std::move(url).status().at("the endpoint must be http(s)://HOST[:PORT]");
   if (!url->path.empty()) {
     return invalid_argument("the endpoint must be http(s)://HOST[:PORT]: it has a path");

@@ -37,9 +37,9 @@ struct Asking {
   std::string profile = {};  // that was named for this store; empty: none
 };
 
-// An Offer without keys: this way is not set up here, and the next may be asked. A failure: it is
-// set up and does not work. Then nobody else is asked, for the keys would be another identity's.
-// No message holds a key or a token.
+// An Offer without keys: this source is not configured, and the next may be asked. A failure: it is
+// configured and does not work. Then no other source is asked, because its keys would be another
+// identity's. No message contains a key or a token.
 Result<Offer> ask_environment(const Asking& asking);
 Result<Offer> ask_web_identity(const Asking& asking);
 Result<Offer> ask_shared_file(const Asking& asking);
@@ -77,7 +77,7 @@ struct Role {
   std::string session_name;  // empty: one of ours
   std::string external_id;   // of AssumeRole; empty: none
 };
-// The token is read anew each time: it is rotated.
+// The token is read each time, because it is rotated.
 Result<Keys> assume_role_with_web_identity(const Asking& asking, const Role& role,
                                            const std::filesystem::path& token_file);
 Result<Keys> assume_role(const Asking& asking, const Role& role, const Credentials& credentials);
@@ -119,7 +119,7 @@ class CredentialsSource {
   std::mutex mutex_;
   Keys keys_;
   struct stat seen_ = {};         // of keys_.file
-  int64_t not_before_ = 0;        // seconds since 1970: so soon nobody is asked again
+  int64_t not_before_ = 0;        // seconds since 1970: no source is asked before this time
   int64_t renew_not_before_ = 0;  // the same of renew()
 };
 

@@ -143,18 +143,17 @@ Result<Keys> keys_of_profile(const Asking& asking, const std::string& profile, i
   const std::string where = quoted(profile);
   if (depth > kMaxSources)
     return invalid_argument(where + ": its source_profile refers back to itself");
-  Result<Settings> settings = settings_of(profile);
-  if (!settings.ok()) return std::move(settings).status().at(where);
+  DW_ASSIGN_OR_RETURN(Settings settings, located(settings_of(profile), where));
   // A role may take the keys beside it as its source.
-  const bool own_source = setting(*settings, "source_profile") == profile;
-  if (!setting(*settings, "role_arn").empty() && !(own_source && depth > 0)) {
-    return keys_of_role(asking, where, *settings, depth);
+  const bool own_source = setting(settings, "source_profile") == profile;
+  if (!setting(settings, "role_arn").empty() && !(own_source && depth > 0)) {
+    return keys_of_role(asking, where, settings, depth);
   }
-  DW_ASSIGN_OR_RETURN(std::optional<Keys> keys, keys_in(where, *settings));
+  DW_ASSIGN_OR_RETURN(std::optional<Keys> keys, keys_in(where, settings));
   if (keys) return *std::move(keys);
-  const std::string process = setting(*settings, "credential_process");
+  const std::string process = setting(settings, "credential_process");
   if (!process.empty()) return run_process(where, process);
-  if (!setting(*settings, "sso_session").empty() || !setting(*settings, "sso_start_url").empty()) {
+  if (!setting(settings, "sso_session").empty() || !setting(settings, "sso_start_url").empty()) {
     return unsupported(where + " is an SSO profile: name another one in AWS_PROFILE that has " +
                        "`credential_process = aws configure export-credentials --profile " +
                        profile + " --format process`");

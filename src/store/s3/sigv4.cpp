@@ -54,14 +54,6 @@ std::string canonical_query(const Pairs& query) {
   return out;
 }
 
-std::string amz_time(int64_t seconds_since_1970) {
-  const time_t seconds = time_t(seconds_since_1970);
-  struct tm utc;
-  ::gmtime_r(&seconds, &utc);
-  char text[32];
-  return {text, ::strftime(text, sizeof text, "%Y%m%dT%H%M%SZ", &utc)};
-}
-
 std::string authorization(const RequestToSign& request, const SigningScope& scope,
                           const Credentials& credentials) {
   Pairs headers;
