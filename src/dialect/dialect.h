@@ -89,6 +89,30 @@ class ForeignWriter {
   virtual Status finish() = 0;
 };
 
+// Checks that a writer gets the tensors of its draft in order, with bytes of their sizes;
+// InvalidArgument names the tensor.
+class DraftOrder {
+ public:
+  explicit DraftOrder(const ForeignDraft& draft) : draft_(draft) {}
+  Status next(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes);
+  Status check_all_added() const;
+  size_t num_added() const noexcept { return next_; }
+
+ private:
+  const ForeignDraft draft_;
+  size_t next_ = 0;
+};
+
+// A tensor of a file that a writer holds in memory.
+struct HeldTensor {
+  TensorSpec spec;
+  std::vector<uint8_t> bytes;
+};
+// Puts a safetensors file with these tensors: those of wide elements first, so that each is
+// aligned, then by name.
+Status put_held(Store& store, const std::string& name, std::vector<HeldTensor> tensors,
+                const Metadata& metadata);
+
 // Stateless. `store` is the foreign folder or bucket, not a chain.
 class Dialect {
  public:
@@ -119,8 +143,6 @@ const Dialect* find_dialect(std::string_view name) noexcept;  // null when unkno
 Result<const Dialect*> recognise_dialect(Store& store);
 
 // The dialects that this build has; dialect.cpp lists them.
-class Dialect;
-
 const Dialect& slime_dialect() noexcept;  // generations 2 and 3, miles
 const Dialect& trl_dialect() noexcept;
 

@@ -53,17 +53,4 @@ Result<SparseChanges> collect_sparse(unsigned width, Bytes old_bytes, Bytes new_
 // say.
 Status check_sparse_draft(const ForeignDraft& draft);
 
-// Hands out a draft's tensors one by one. InvalidArgument when another one comes, or bytes of
-// another size.
-class DraftOrder {
- public:
-  explicit DraftOrder(const ForeignDraft& draft) : draft_(draft) {}
-  Status next(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes);
-  Status check_all_came() const;
-
- private:
-  ForeignDraft draft_;
-  size_t next_ = 0;
-};
-
 }  // namespace deltawire
