@@ -15,7 +15,7 @@ constexpr size_t kVerbColumn = 14, kOptionColumn = 26;  // where descriptions be
 // Options under these headings belong to many verbs, whose --help does not list them.
 constexpr std::string_view kShared[] = {"Store", "Log", "Metrics"};
 
-// Lines of at most kWidth, when they are indented by `column`.
+// Wraps text to kWidth with lines indented by `column`.
 std::string wrapped(const std::string& text, size_t column) {
   std::istringstream words(text);
   std::string lines, word;
@@ -50,7 +50,7 @@ class Help : public CLI::Formatter {
   std::string make_option_desc(const CLI::Option* option) const override {
     return wrapped(option->get_description(), kOptionColumn);
   }
-  // Indented lines as they are, paragraphs between them wrapped.
+  // Keeps indented lines as they are and wraps the paragraphs between them.
   std::string make_footer(const CLI::App* app) const override {
     std::istringstream lines(app->get_footer());
     std::string out, paragraph;

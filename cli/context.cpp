@@ -25,7 +25,7 @@
 namespace deltawire::cli {
 namespace {
 
-// stderr may be closed or full: there is nobody left to tell.
+// stderr may be closed or full; then there is nowhere to report it.
 template <class... Args>
 void say_on_stderr(fmt::format_string<Args...> format, Args&&... args) {
   std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stderr);
@@ -35,7 +35,7 @@ std::atomic<bool> interrupted{false};
 int print_error = 0;  // errno of the first write to stdout that failed
 
 extern "C" void on_interrupt(int signal) {
-  if (interrupted.exchange(true)) {  // twice: at once
+  if (interrupted.exchange(true)) {  // a second signal ends the process at once
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
@@ -77,7 +77,8 @@ std::string shown_path(std::string_view path) { return escape_controls(path); }
 void keep_standard_descriptors() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
-    // The lowest free number is this one. Not for writing: what is printed there fails, and shows.
+    // open() returns the lowest free number, which is this one. It is opened read-only, so that
+    // printing to it fails visibly.
     ::open("/dev/null", O_RDONLY);
   }
 }
@@ -99,7 +100,7 @@ bool can_print() { return print_error == 0; }
 
 int finish_printing(int status) {
   flush_out();
-  // Some filesystems tell only on close that there was no room.
+  // Some filesystems report only on close that the disk is full.
   errno = 0;
   if (std::fclose(stdout) != 0 && print_error == 0) print_error = errno != 0 ? errno : EIO;
   if (print_error == 0 || print_error == EPIPE) return status;
@@ -118,8 +119,8 @@ void Context::emit(const Json& object) const {
 }
 
 int Context::fail(const Status& status) const {
-  // Who is told to stop waits for nobody any more: what then has no answer is not the store's
-  // doing.
+  // After a request to stop, requests are given up; a missing answer is then not the store's
+  // failure.
   const bool gave_up = status.code() == Code::kUnavailable && was_interrupted();
   const Status said = gave_up ? cancelled("stopped on request; " + status.message()) : status;
   const std::string name(code_name(said.code()));
@@ -172,7 +173,7 @@ std::string time_left(double seconds) {
 
 void ProgressBar::draw(uint64_t done, uint64_t total) {
   constexpr int kWidth = 30;
-  if (done >= total) {  // what was counted is done: results are checked, written and synced
+  if (done >= total) {  // everything is transferred; results are now checked, written and synced
     say_on_stderr("\r\033[K{}  {} done, finishing", what_, human_bytes(double(total)));
     std::fflush(stderr);
     drawn_ = true;

@@ -22,7 +22,7 @@ std::string full_line(const DiffReport& report) {
                      human_bytes(double(report.weights_bytes)), times);
 }
 
-// Where bytes went: what tensors cost that are carried whole says nothing about changed elements.
+// Splits the bytes: tensors sent whole say nothing about the cost of changed elements.
 std::string delta_line(const DiffReport& report, const std::optional<double>& per_changed) {
   std::string line = fmt::format("delta     {} in {}", human_bytes(double(report.delta_bytes)),
                                  plural(report.num_parts, "part"));

@@ -19,7 +19,7 @@ namespace deltawire::cli {
 
 namespace {
 
-// The Python package does this one itself, before it starts this program.
+// The Python package handles this verb itself.
 constexpr char kQuantize[] = "quantize";
 constexpr char kHaveQuantize[] =
     "quantize is provided by the Python package and needs torch: pip install "
@@ -73,7 +73,7 @@ void add_verbs(Command& app, Context& context, Call* call, const std::vector<Add
   }
 }
 
-// The verbs of lab/, which this build may lack.
+// The verbs of lab/, if this build has them.
 constexpr std::string_view kLabVerbs[] = {"demo", "simulate", "bench"};
 
 std::string did_you_mean(const std::string& word) {
@@ -125,7 +125,7 @@ Status bad_command_line(const Command& app, const Parsed& mistake) {
                                       chosen == nullptr ? "" : verb.name() + " "));
 }
 
-// Verbs that look at weights run on kernels.
+// Verbs that process weights use kernels.
 Status check_kernels() {
   if (unknown_kernels().empty()) return {};
   return invalid_argument(fmt::format(

@@ -30,7 +30,7 @@ struct StatusArguments {
   std::string forget;  // a replica's name
 };
 
-// What one look has found.
+// The result of one round.
 struct Page {
   std::vector<std::string> lines;
   Json all = Json::array();
@@ -237,7 +237,8 @@ bool is_screen() {
   return ::isatty(STDOUT_FILENO) != 0 && term != nullptr && std::string_view(term) != "dumb";
 }
 
-// Until Ctrl-C. A failure is shown like anything else, and may pass, unless it is the first look's.
+// Repeats until Ctrl-C. A failure of the first round ends it; later failures are shown and may
+// pass.
 int watch(const Context& context, const StatusArguments& options) {
   std::signal(SIGPIPE, SIG_IGN);  // `| head` ends it like Ctrl-C
   Looker looker(options);

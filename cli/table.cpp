@@ -102,7 +102,7 @@ Result<uint64_t> parse_duration(std::string_view text) {
 
 namespace {
 
-// Characters, not bytes: columns of names line up whatever their script.
+// Counts characters, not bytes, so that names in any script line up.
 size_t width_of(std::string_view text) {
   return size_t(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }

@@ -64,7 +64,7 @@ class ImportCall {
     options.range = arguments_.bridge.range();
     options.source_may_be_empty = arguments_.bridge.follow;
     options.memory_bytes = arguments_.bridge.memory_bytes;
-    // Who names a base, and waits for the end of it, means a new run where the store holds none.
+    // With --base and without --follow, an empty store means a new run.
     options.publish.new_run =
         options.publish.new_run || (!arguments_.bridge.follow && !options.base.empty());
     options.publish.limits.threads = context_.threads;

@@ -1,4 +1,4 @@
-// What this machine has: instruction sets, GPUs, memory, disks, limits, its clock.
+// Checks of this machine: instruction sets, GPUs, memory, disks, limits and clock.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/timex.h>
@@ -39,7 +39,7 @@ void check_kernels(Checks* checks) {
              {{"chosen", kernels().name}, {"available", names}});
 }
 
-// The first word of a file of the kernel's; 0: it is not a number.
+// The number at the start of a kernel file; 0 if there is none.
 uint64_t number_in(const char* path, const char* after = "") {
   std::ifstream file(path);
   std::string word;
@@ -155,7 +155,7 @@ struct Disk {
 };
 
 void check_disk(Checks* checks, const Disk& disk) {
-  // What is not there yet is made on the disk of the folder above it.
+  // A path that does not exist yet will be on the disk of its parent folder.
   std::error_code error;
   std::filesystem::path there = std::filesystem::absolute(disk.folder, error).lexically_normal();
   while (!std::filesystem::exists(there, error) && there.has_relative_path()) {

@@ -24,7 +24,7 @@ constexpr char kSetClock[] =
     "set the clock that is wrong: timedatectl set-ntp true, or chronyc makestep; heartbeats and "
     "leases go by the store's, and S3 refuses requests of 15 minutes ago";
 
-// Checks whether the store answers, and how fast. False: further checks are useless.
+// Checks whether the store answers, and how fast. False if further checks are useless.
 bool check_reachable(Checks* checks, Store& store) {
   double best = 0;
   for (int i = 0; i < 4; ++i) {  // the first one connects
@@ -53,7 +53,7 @@ void check_skew(Checks* checks, int64_t ahead) {
   checks->judge(std::abs(ahead) <= kMostSkewSeconds, "store clock", text, kSetClock, values);
 }
 
-// What to do about a step that failed; empty: what helps with such a failure in general.
+// The next step for a failed check; empty for the general one of its code.
 std::string next_of(const ProbeStep& step) {
   if (step.status.code() == Code::kCorruption) {
     return "bytes change on the way: check the server, its disks, and proxies";
@@ -160,7 +160,7 @@ std::string text_in(const nlohmann::json& answer, const char* key) {
   return printable(found->is_string() ? found->get<std::string>() : json_text(*found));
 }
 
-// Any answer, whatever its status: one that is not ready answers 503.
+// Accepts any HTTP status: a server that is not ready answers 503.
 class EngineAsker {
  public:
   EngineAsker(std::string url, Secret key, double timeout_seconds)
@@ -237,7 +237,7 @@ void check_store(Checks* checks, const StoreTarget& target) {
 void check_engine(Checks* checks, const std::string& typed, double timeout_seconds) {
   EngineOptions options;
   if (const char* key = std::getenv("DELTAWIRE_ENGINE_API_KEY")) options.api_key = Secret(key);
-  // Refuses what is wrong with URL or key, and asks nothing.
+  // Checks the URL and the key without a request.
   if (const auto engine = make_engine("vllm=" + typed, options); !engine.ok()) {
     return checks->fail("engine", engine.status());
   }

@@ -28,7 +28,7 @@ struct Totals {
   }
 };
 
-// A tensor that comes whole has no before: no elements of it "changed".
+// A tensor that is sent whole has no old elements, so none of them "changed".
 bool is_whole(const Delta::Entry& item) { return !item.entry.old_digest; }
 
 Json ratio_or_null(bool known, uint64_t a, uint64_t b) {
@@ -40,7 +40,7 @@ std::string codec_name(CodecId id) {
   return codec == nullptr ? "unknown" : std::string(codec->name());
 }
 
-// By codec; tensors that come whole by themselves.
+// Lists codecs; tensors that are sent whole are listed separately.
 std::map<std::pair<CodecId, bool>, Totals> by_codec(const Entries& entries) {
   std::map<std::pair<CodecId, bool>, Totals> totals;
   for (const Delta::Entry* item : entries) totals[{item->entry.codec, is_whole(*item)}].add(*item);

@@ -26,11 +26,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where a chain is, as each side sees it.
+// The location of a chain, as each side sees it.
 struct BenchStore {
   std::string name, url;
   StoreOptions publisher, replica;
-  bool far = false;  // a slow link is on the way
+  bool far = false;  // behind a slow link
 };
 
 // Seconds since the step was done.
@@ -74,7 +74,7 @@ class HostModel {
   std::vector<LiveTensor> tensors_;
 };
 
-// Looks until a version after `held` is there, then brings the replica to it. Times are those of
+// Polls until a version after `held` exists, then brings the replica to it. Times are those of
 // steady_seconds().
 template <class AnyReplica>
 Status follow_once(AnyReplica* replica, uint64_t held, ChainTimes* times) {
@@ -140,7 +140,7 @@ class ChainBench {
  private:
   using StorePointer = std::shared_ptr<Store>;
 
-  // Makes room for the next one: a gateway of the bench's own keeps its objects in memory.
+  // Frees memory for the next round: the bench's own gateway keeps objects in memory.
   static Status clear(Store& store) {
     std::vector<std::string> names;
     DW_RETURN_IF_ERROR(list_all(store, "", "", [&](const ObjectInfo& object) {
@@ -169,7 +169,7 @@ class ChainBench {
     how.limits.threads = context_.threads;
     DW_ASSIGN_OR_RETURN(Publisher publisher, Publisher::open(near, how));
     DW_RETURN_IF_ERROR(publisher.publish(tensors_of(data_, false)).status());
-    bool after = false;  // what the head is
+    bool after = false;  // whether the head is the state after the step
     {
       HostModel model(data_);
       TensorReplicaOptions options;

@@ -36,8 +36,8 @@ struct Effort {
 
 // ---- codecs and peers
 
-// All tensors on all threads, the way the product (ours) or a peer spreads them. What threads keep
-// lives as long as this.
+// All tensors on all threads, spread as the product (ours) or a peer spreads them. Owns the
+// threads' buffers.
 class Spread {
  public:
   Spread(const Pipeline& pipeline, const BenchData& data, ThreadPool* pool)
@@ -97,8 +97,8 @@ void keep_best(double seconds, double* best) {
   if (*best == 0 || seconds < *best) *best = seconds;
 }
 
-// Unsupported when the pipeline cannot carry the data. Internal when what apply made of the old
-// weights is not the new ones.
+// Unsupported if the pipeline cannot carry the data. Internal if apply does not produce the new
+// weights.
 Result<Speed> measure(const Pipeline& pipeline, const BenchData& data, ThreadPool* pool,
                       Effort effort) {
   Spread publisher(pipeline, data, pool), replica(pipeline, data, pool);

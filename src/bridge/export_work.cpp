@@ -78,7 +78,7 @@ Result<const Checkpoint*> ExportWork::bring_to(uint64_t version) {
     ReplicaOptions options;
     options.limits.threads = pool_.num_workers();
     options.heartbeat = false;
-    options.sync_files = false;  // every tensor is proven before it is used
+    options.sync_files = false;  // every tensor is checked before it is used
     options.accept = {.trust = chain_.keys().trust, .run = chain_.run()};
     options.progress = progress_;
     DW_ASSIGN_OR_RETURN(Replica opened, Replica::open(chain_.shared_store(), folder_ / "model",

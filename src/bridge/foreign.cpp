@@ -78,15 +78,15 @@ std::string fingerprint_of(const ForeignInfo& info) {
   return hasher.finish().hex();
 }
 
-// Paths that people give: a folder of other projects' versions, or one version in it.
+// Paths from the command line: a folder of other projects' versions, or one version in it.
 
 namespace {
 
 constexpr size_t kVersionDigits = 6;
 constexpr int kMostLevels = 2;  // ROOT/weight_v000012, ROOT/deltas/step_000012.safetensors
 
-// The number at the end of "weight_v000012" or "step_000012". None: this names no version, and
-// nobody looks into the folders around it.
+// The number at the end of "weight_v000012" or "step_000012". None if the path names no version;
+// then the folders above are not searched.
 std::optional<uint64_t> trailing_version(const fs::path& path) {
   const std::string stem = path.stem().string();
   const size_t letters = stem.find_last_not_of("0123456789");

@@ -21,7 +21,7 @@
 
 namespace deltawire {
 
-// What a foreign version says of one tensor.
+// One tensor of a foreign version.
 struct ForeignTensor {
   std::string name;
   // Set if the dialect stores it; always set in a whole version.
@@ -81,11 +81,11 @@ struct ForeignOptions {
 class ForeignWriter {
  public:
   virtual ~ForeignWriter() = default;
-  // The next tensor of the draft. `old_bytes` are empty where the version is whole.
+  // Adds the next tensor of the draft. `old_bytes` are empty if the version is full.
   virtual Status add(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes,
                      ThreadPool* pool) = 0;
-  // The version appears: its last file, which readers look for, is put last. Without it, what was
-  // put is removed.
+  // Completes the version: puts last the file that readers look for. A writer destroyed without it
+  // removes its files.
   virtual Status finish() = 0;
 };
 
@@ -121,17 +121,18 @@ class Dialect {
   virtual std::string_view title() const noexcept = 0;  // "slime generations 2 and 3, miles"
   // Whether `store` holds versions of this dialect. Looks at names and small files alone.
   virtual Result<bool> recognises(Store& store) const = 0;
-  // The versions that are there and complete, ascending. One that is still being written is not
-  // among them, as far as the dialect can tell.
+  // The complete versions, ascending. A version that is still being written is left out as far as
+  // the dialect can tell.
   virtual Result<std::vector<uint64_t>> versions(Store& store) const = 0;
   virtual Result<std::unique_ptr<ForeignVersion>> open(Store& store, uint64_t version) const = 0;
-  // Whether `version` should be written whole, though its base is at hand: what readers of the
-  // dialect rely on.
+  // Whether readers of the dialect need `version` to be written full although its base is
+  // available.
   virtual Result<bool> wants_whole(Store&, uint64_t /*version*/, const ForeignOptions&) const {
     return false;
   }
-  // Unsupported, naming tensor and way out, for what the dialect cannot express, before anything is
-  // written; Conflict when the version is there. InvalidArgument for options it does not know.
+  // Before anything is written: Unsupported if the dialect cannot express the draft (the message
+  // names the tensor and a remedy); Conflict if the version exists; InvalidArgument for unknown
+  // options.
   virtual Result<std::unique_ptr<ForeignWriter>> create(std::shared_ptr<Store> store,
                                                         const ForeignDraft& draft,
                                                         const ForeignOptions& options) const = 0;

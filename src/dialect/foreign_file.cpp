@@ -30,7 +30,7 @@ class ObjectSink final : public Sink {
  public:
   explicit ObjectSink(uint8_t* to) : to_(to) {}
   Status write(uint64_t offset, Bytes bytes) override {
-    std::ranges::copy(bytes, to_ + offset);  // unlike memcpy, of nothing to nowhere too
+    std::ranges::copy(bytes, to_ + offset);  // unlike memcpy, allows null for no bytes
     return {};
   }
 

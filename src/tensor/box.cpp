@@ -75,14 +75,14 @@ void copy_box_in(const Box& box, DType dtype, const Shape& shape, std::span<cons
 
 namespace {
 
-// How many pairs are compared to name two boxes that overlap.
+// The limit of pairs that are compared to name two overlapping boxes.
 constexpr uint64_t kMostPairs = 20'000'000;
 
 // Give every place of every dimension a random number r. A box adds the product, over its
 // dimensions, of r(begin) - r(end), which is the sum of its corners' products with alternating
 // signs. Corners cancel out where boxes meet, so boxes that cover a tensor once add up to what the
 // tensor adds by itself. Others are equal to it only at a root of a polynomial of as many degrees
-// as dimensions: by chance once in 2^56, and nobody knows the numbers before.
+// as dimensions: with a chance of 1 in 2^56, because the numbers are not known in advance.
 class CornerSum {
  public:
   CornerSum() : key_(uint64_t{std::random_device()()} << 32 | std::random_device()()) {}

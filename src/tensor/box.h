@@ -1,4 +1,4 @@
-// Boxes of a tensor inside the library: how they overlap, where their rows are, how they are cut.
+// Boxes of a tensor: overlaps, rows and slices.
 #pragma once
 
 #include <algorithm>
@@ -78,7 +78,7 @@ class BoxRows {
     return false;
   }
 
-  // The first row that ends behind `byte` of the tensor; count() when none does.
+  // The first row that ends after `byte` of the tensor; count() if there is none.
   uint64_t first_behind(uint64_t byte) const noexcept {
     uint64_t low = 0, high = count_;
     while (low < high) {

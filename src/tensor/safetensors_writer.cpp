@@ -53,7 +53,8 @@ Status SafetensorsWriter::write(Bytes piece) {
 }
 
 Status SafetensorsWriter::write_tensor(std::string_view name, Bytes bytes) {
-  // Skip what write() has passed. An empty tensor at the very end is not passed until it is named.
+  // Skip the tensors that write() has completed. An empty last tensor is complete only once it is
+  // named.
   while (next_ < ends_.size() && begin_of(next_) < written_ && ends_[next_] <= written_) ++next_;
   if (next_ == ends_.size()) return invalid("no tensor is left for " + quote(name));
   const uint64_t begin = begin_of(next_);
@@ -140,7 +141,7 @@ Result<uint64_t> data_size_bytes(const std::vector<TensorSpec>& tensors) {
   return total;
 }
 
-// By hand, for order: a JSON library would sort the keys.
+// Written by hand to keep the order: a JSON library would sort the keys.
 Result<std::string> serialise_safetensors_header(const std::vector<TensorSpec>& tensors,
                                                  const Metadata& metadata) {
   DW_RETURN_IF_ERROR(check_names(tensors, metadata));

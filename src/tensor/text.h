@@ -20,10 +20,10 @@ std::string quote(std::string_view text);
 // The same escapes without quotes and without a limit: for whole messages and paths.
 std::string escape_controls(std::string_view text);
 
-// "2048,1024"; no number is no text.
+// "2048,1024"; empty if there are no numbers.
 std::string join_numbers(const std::vector<uint64_t>& numbers);
-// The reverse, for one number or more: appends to *numbers, false when there is anything else in
-// `text` or *numbers would hold over `limit`.
+// The reverse, for one or more numbers: appends to *numbers. False if `text` holds anything else or
+// *numbers would exceed `limit`.
 bool split_numbers(std::string_view text, std::vector<uint64_t>* numbers, size_t limit = SIZE_MAX);
 
 }  // namespace deltawire

@@ -63,7 +63,8 @@ class PartsReader {
     return corruption(store_.url() + "/" + folder_ + "/" + file + ": " + std::move(message));
   }
 
-  // Those of the index. Of a delta also all others: slime's readers would apply them.
+  // The files that the index lists. For a delta, also all other parts, because slime's readers
+  // would apply them.
   Result<std::set<std::string>> names_to_open(const Objects& objects) const {
     std::set<std::string> names;
     for (const IndexEntry& entry : index_.entries) {
@@ -103,7 +104,7 @@ class PartsReader {
     if (entry == index_.entries.end() || entry->tensor != tensor) {
       return bad(file, tensor_place(tensor) + std::string(defect::kTensorUnmapped));
     }
-    // Said at the end: if it is in the other file too, that is what is wrong.
+    // Reported at the end: a tensor in two files is the more precise error.
     if (entry->file != file && misplaced_.ok()) {
       misplaced_ =
           bad(file, tensor_place(tensor) + "the index says that it is in " + quote(entry->file));
@@ -154,7 +155,7 @@ std::string describe_spec(DType dtype, const Shape& shape) {
   return std::string(dtype_name(dtype)) + " " + shape_to_string(shape);
 }
 
-// Decompressors that threads take and give back: their windows are warm.
+// A pool of decompressors; reusing one keeps its window in the cache.
 class Streams {
  public:
   std::unique_ptr<ZstdStream> take() {

@@ -194,7 +194,7 @@ class SlimeWriter final : public ForeignWriter {
                          " bytes, over the limit of " + std::to_string(kMaxIndexBytes));
     }
     DW_RETURN_IF_ERROR(remove_other_parts());
-    // Parts are kept where the index is there, or may be: another writer's names the same files.
+    // Parts stay if the index exists or may exist: an index of another writer names the same files.
     const Status status = store_->put_if_absent(index_name(plan_.version), MemoryBody(text));
     finished_ =
         status.ok() || status.code() == Code::kUnavailable || status.code() == Code::kConflict;

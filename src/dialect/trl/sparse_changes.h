@@ -48,9 +48,8 @@ struct SparseChanges {
 Result<SparseChanges> collect_sparse(unsigned width, Bytes old_bytes, Bytes new_bytes, bool gaps,
                                      ThreadPool* pool);
 
-// Unsupported names the tensor that was removed, added or made another, that has no whole bytes per
-// element or too many elements, or the base that is not the version before: what a patch cannot
-// say.
+// Unsupported if a patch cannot express the draft: a tensor was removed, added or changed its form,
+// has elements smaller than a byte or too many elements, or the base is not the previous version.
 Status check_sparse_draft(const ForeignDraft& draft);
 
 }  // namespace deltawire

@@ -26,7 +26,7 @@ Status check_counts(const Patch& patch, uint64_t changed, uint64_t num_params) {
     return bad_payload("metadata \"total_changed_elements\"", changed,
                        patch.total_changed_elements);
   }
-  // v3 counts parameters that it looked at, too.
+  // v3 also counts unchanged parameters that it compared.
   const bool exact = patch.v1() || !patch.sparse;
   if (exact ? patch.num_changed_params != num_params : patch.num_changed_params < num_params) {
     return bad_payload("metadata \"num_changed_params\"",
@@ -82,7 +82,7 @@ Result<std::map<std::string, Entry>> pair_tensors(const SafetensorsView& view, c
   return corruption("tensor " + quote(values.begin()->first) + ": it has no positions");
 }
 
-// v1 also lists what it changes.
+// v1 also lists the parameters that it changes.
 Status check_changed_params(const Patch& patch, const std::map<std::string, Entry>& entries) {
   if (!patch.v1()) return {};
   const std::set<std::string> listed(patch.changed_params.begin(), patch.changed_params.end());
@@ -179,7 +179,7 @@ class TrlVersion final : public ForeignVersion {
     return {};
   }
 
-  // TRL makes bf16 of everything: values of an f32 tensor are not there any more.
+  // TRL converts everything to bf16, so the values of an f32 tensor are lost.
   static Status patch(const Entry& entry, const TensorSpec& spec, MutableBytes bytes) {
     if (spec.dtype != entry.values.dtype) {
       return invalid_argument("its values are " + std::string(dtype_name(entry.values.dtype)) +

@@ -32,7 +32,7 @@ Result<uint64_t> elements_of(const std::vector<TensorSpec>& tensors) {
   return sum;
 }
 
-// One file, in memory until it is finished: what changed.
+// Writes the changes into one file, held in memory until finish().
 class DeltaWriter final : public ForeignWriter {
  public:
   DeltaWriter(std::shared_ptr<Store> store, const ForeignDraft& draft, std::string_view encoding,
@@ -76,8 +76,8 @@ class DeltaWriter final : public ForeignWriter {
   std::vector<HeldTensor> tensors_;
 };
 
-// A whole version may be larger than memory: it is spooled to a file. In a local folder that is
-// the file itself, which appears by rename; for other stores one in the system's temporary folder.
+// A full version may be larger than memory, so it is spooled to a file: in a local folder to the
+// file itself, which appears by rename; for other stores to the system's temporary folder.
 class AnchorWriter final : public ForeignWriter {
  public:
   AnchorWriter(std::shared_ptr<Store> store, const ForeignDraft& draft)
