@@ -58,8 +58,8 @@ struct ApplyReport {
   uint64_t num_changed = 0;  // elements
   uint64_t weights_bytes = 0;
   Digest target;
-  // Whether the delta said what the result's state must be. The parts of a chain's versions leave
-  // that to their manifest: of one applied by itself only its tensors are proven.
+  // Whether the delta states the digest of the result. The parts of a chain leave that to their
+  // manifest, so applying a single part checks only its tensors.
   bool target_known = true;
 };
 

@@ -97,8 +97,9 @@ struct PublishOptions {
   // run that was quantised otherwise is refused (InvalidArgument): its bytes would mean another
   // thing. Empty: not at all.
   std::string quantization = {};
-  // Tensors may come, go and change their shape or dtype. Otherwise a version whose tensors are not
-  // those of the one before is refused (InvalidArgument): it may be another model.
+  // Allows tensors to be added or removed or to change their shape or dtype. Otherwise a version
+  // with other tensors than the previous one is refused (InvalidArgument), because it may be
+  // another model.
   bool schema_change = false;
   bool new_run = false;        // begin one though the snapshot says that the store held another
   bool single_writer = false;  // allow a store without conditional put

@@ -108,10 +108,10 @@ class Replica {
   // Fetches and decodes everything that leads to the goal, checks it, and leaves it ready beside
   // the checkpoint, which is not touched. Engines may go on serving.
   Result<PullReport> prepare(const PullGoal& goal = {});
-  // While there is nothing to prepare: decodes what a publisher has sent so far of the version
-  // after the one that is held, from the files as they are, so that prepare() has less to do.
-  // Nothing of it can be seen, and what is never committed is dropped. Returns how many tensors
-  // there were; 0 with stores that are not sent anything.
+  // If there is no version to prepare: decodes the parts of the next version that a publisher has
+  // sent so far, so that prepare() has less to do. The files do not change, and the result is
+  // dropped if the version is never committed. Returns the number of decoded tensors; 0 with stores
+  // that receive no early parts.
   uint64_t prepare_ahead();
   // Patches the checkpoint with what prepare() left: the only part that needs a pause. Readers see
   // the new version when it returns; the disk may not have all of it yet, and state.json says

@@ -180,7 +180,7 @@ class Writer {
     return {};
   }
 
-  // Only the calling thread, worker 0, may speak; all stop when it is told to.
+  // Only the calling thread, worker 0, reports progress; all workers stop when it is cancelled.
   Status report_progress(uint64_t bytes, unsigned worker) {
     const uint64_t done = done_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (worker == 0 && plan_.progress) {

@@ -62,7 +62,7 @@ Commit commit_version(const Chain& chain, const Manifest& manifest) {
   Store& store = chain.store();
   const Result<std::string> text = serialise_manifest(manifest, keys_of(chain).sign);
   if (!text.ok()) return {Outcome::kNot, text.status(), {}};
-  if (text->size() > kMaxManifestBytes) {  // nobody would read it
+  if (text->size() > kMaxManifestBytes) {  // readers would refuse it
     return {Outcome::kNot,
             unsupported("the manifest of version " + std::to_string(manifest.version) + " has " +
                         std::to_string(text->size()) + " bytes; at most " +

@@ -215,7 +215,7 @@ class Checker {
 
   // ---- paths
 
-  // An anchor must lead to every version that nobody is about to remove.
+  // An anchor must lead to every version, except those that gc is about to remove.
   void check_reachable() {
     std::multimap<uint64_t, HopName> hops;
     for (const HopName& hop : sound_hops_) hops.emplace(hop.version, hop);

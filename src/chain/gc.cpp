@@ -279,11 +279,11 @@ class Collector {
 
 }  // namespace
 
-// First deletes what earlier calls noted and nobody needs any more. Then notes what has become
-// unreferenced, and removes its records: hop records, then manifests from the oldest up. It may be
-// killed at any instant, and run beside publishers, readers and another gc: what it removes is
-// older than what they touch, is announced before it goes, and outlives its records by the grace
-// period. Schemas are shared and small, and stay.
+// First deletes the objects that earlier calls noted and that are not needed any more. Then notes
+// the objects that are no longer referenced and removes their records: hop records, then manifests
+// from the oldest. It may be killed at any time and may run beside publishers, readers and another
+// gc: it removes only objects that are older than those in use, notes them first, and deletes them
+// a grace period after their records. Schemas are small and shared, so they stay.
 //
 // Readers without a lease must finish within the grace period, and so must compactions. Only the
 // store's clock counts. If its objects have no times and there is a grace period, the result is

@@ -30,8 +30,8 @@ struct ChainNames {
 };
 Result<ChainNames> list_names(const Chain& chain);
 
-// The newest version at or below `version` that is stored whole, by itself or as a hop record, its
-// objects all there, and from which every version up to `version` is there. None when there is no
+// The newest version at or below `version` that is stored whole, as a version or as a hop record,
+// with all its objects, and from which every version up to `version` exists; none if there is no
 // such anchor.
 Result<std::optional<uint64_t>> anchor_leading_to(const Chain& chain, const ChainNames& names,
                                                   uint64_t version);
@@ -54,7 +54,7 @@ struct Claims {
   std::vector<std::string> unreadable;
 
   bool operator==(const Claims&) const = default;
-  // Why objects of this version may be read right now; none: nobody says so.
+  // Why objects of this version may be in use; none if no claim names it.
   std::optional<KeptBecause> read_by(uint64_t version) const;
 };
 // Leases that expired before `now` do not count, nor does what cannot be read and is a day old. A

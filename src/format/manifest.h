@@ -44,8 +44,8 @@ Result<std::string> serialise_hop(const HopRecord& hop, const Signer& sign);
 Result<Manifest> parse_manifest(std::string_view json, const Verifier& trust);
 Result<HopRecord> parse_hop(std::string_view json, const Verifier& trust);
 
-// The boxes from whose digests a tensor's digest is computed. Null: it is the digest of the
-// tensor's bytes.
+// The boxes whose digests make up the tensor's digest; null if it is the digest of the tensor's
+// bytes.
 const std::vector<BoxDigest>* boxes_hashed(const Manifest& manifest, const std::string& tensor);
 // The digest of a tensor of `size_bytes` that came in these boxes, which tile it. InvalidArgument
 // when their sums are not those of such a tensor.

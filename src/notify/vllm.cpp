@@ -52,8 +52,8 @@ class VllmEngine final : public Engine {
   }
 
  private:
-  // It answers with a JSON object, or, where there is nothing to say, with nothing. Anything else
-  // is not from vLLM: a proxy's page, say. Then files must not change, nor count as loaded.
+  // vLLM answers with a JSON object or an empty body. Any other answer comes from another server,
+  // such as a proxy; then the files must neither change nor count as loaded.
   static Status judge(std::string_view path, const Result<HttpAnswer>& reply) {
     Status status = EngineClient::check(path, reply);
     if (reply.ok() && not_offered(*reply)) {

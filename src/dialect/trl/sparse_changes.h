@@ -13,8 +13,7 @@
 
 namespace deltawire {
 
-// Positions count elements. They may lie anywhere in a file, unaligned, and nobody vouches for
-// them.
+// Positions count elements. They may be unaligned, and they are untrusted.
 struct SparsePositions {
   Bytes bytes;
   unsigned width = 4;  // of one: 2 (gaps alone) or 4 bytes

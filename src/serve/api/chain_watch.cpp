@@ -139,7 +139,7 @@ Status ChainWatch::open() {
   return {};
 }
 
-// One request when there is nothing new.
+// One request if there are no new versions.
 Status ChainWatch::look_for_versions() {
   while (!ending_) {
     const uint64_t next = head_ ? head_->version + 1 : 0;

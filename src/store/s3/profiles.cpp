@@ -72,7 +72,7 @@ Result<std::optional<Keys>> keys_in(const std::string& where, const Settings& se
   return std::optional(std::move(keys));
 }
 
-// What it prints is nobody's business: only that it failed is said.
+// Its output may hold secrets, so a failure does not quote it.
 Result<Keys> run_process(const std::string& where, const std::string& command) {
   std::string output;
   CommandOptions options;
