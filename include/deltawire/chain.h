@@ -65,7 +65,7 @@ struct AddedHop {
 // The object of the store that holds a file beside the weights.
 std::string object_of(const SideFile& file);
 
-// How much of a tensor a version changed.
+// The share of a tensor that a version changed.
 struct ChangeCounts {
   std::string tensor;
   uint64_t num_changed = 0, num_elements = 0;
@@ -83,7 +83,7 @@ struct Lease {
   bool operator==(const Lease&) const = default;
 };
 
-// What a replica leaves in the store about itself.
+// The heartbeat that a replica writes to the store.
 struct Heartbeat {
   std::string name;          // of the replica, as people know it
   std::string id = {};       // of the replica's folder, the same after a restart; or of its process
@@ -178,7 +178,7 @@ struct GcReport {
   std::vector<std::string> notes;               // unusual findings, for people
 };
 
-// What fsck_chain() of deltawire/maintain.h has found.
+// The report of fsck_chain(), deltawire/maintain.h.
 struct FsckReport {
   uint64_t head = 0;
   uint64_t num_versions = 0, num_hops = 0, num_schemas = 0, num_parts = 0;
@@ -224,7 +224,7 @@ class Chain {
   };
   Result<Newest> newest_after(uint64_t known) const;
 
-  // Those that are there, ascending: what gc removed is not. A request per thousand.
+  // The existing versions, ascending, without those that gc removed. One request per thousand.
   Result<std::vector<uint64_t>> versions() const;
   // Checked: record, run, version, and that parts lie where parts may. NotFound when it was pruned
   // or never published.
@@ -277,7 +277,7 @@ class Chain {
   std::shared_ptr<const Impl> impl_;
 };
 
-// Where a replica is, seen from its chain.
+// The position of a replica relative to its chain.
 struct Standing {
   // "current", "behind", "ahead", "other run", "other history"; "unknown": it holds nothing
   std::string_view word = "unknown";

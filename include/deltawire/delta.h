@@ -112,7 +112,7 @@ Result<DiffReport> write_part(const std::filesystem::path& out,
                               const std::vector<TensorChange>& changes, const Digest& base,
                               const Digest& target, const DiffOptions& options);
 
-// What a delta says of one tensor, or of one box of it.
+// The entry of a delta for one tensor, or for one box of it.
 struct TensorDeltaEntry {
   std::string tensor;
   DType dtype = DType::kU8;

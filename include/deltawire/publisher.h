@@ -36,14 +36,14 @@ struct PublishReport : Identity {
   // Most of the weights are float32, and most of their elements changed: masters, perhaps, that
   // engines hold with fewer bits. Said once per publisher, and not of the seed.
   bool dense_float32 = false;
-  // What went wrong beside the commit: the version stands, and what is missing is made up for.
+  // Failures outside the commit: the version is published, and later versions catch up on the rest.
   std::vector<std::string> warnings;
   // What a checkpoint's folder holds that does not travel; said once per publisher, and when it
   // changes.
   std::string note;
 };
 
-// What the snapshot takes.
+// The size of the snapshot.
 struct SnapshotMemory {
   uint64_t host = 0, pinned = 0, device = 0, disk = 0;  // bytes
 };

@@ -16,7 +16,7 @@
 
 namespace deltawire {
 
-// What a replica takes from a store.
+// The versions that a replica accepts.
 struct Accept {
   std::filesystem::path trust = {};  // public keys: records that none of them signed are refused
   std::string run = {};              // from no other run; empty: whichever the store holds

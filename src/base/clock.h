@@ -1,4 +1,4 @@
-// What time it is, and how a time is written.
+// The current time, and the text forms of times.
 #pragma once
 
 #include <time.h>

@@ -39,7 +39,8 @@ class Histogram {
   void observe(double value) noexcept;
 
   std::span<const double> bounds() const noexcept { return bounds_; }
-  // Of observations in bucket i alone: at most bounds()[i]; the last bucket has the rest.
+  // The number of observations in bucket i alone: at most bounds()[i]; the last bucket has the
+  // rest.
   uint64_t count(size_t bucket) const noexcept { return counts_[bucket].load(); }
   double sum() const noexcept { return sum_.load(); }
 

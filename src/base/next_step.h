@@ -1,4 +1,4 @@
-// What to do about a failure. One table for programs, the command line tool and Python.
+// The next step after a failure: one table for programs, the command line tool and Python.
 #pragma once
 
 #include <string_view>
@@ -15,7 +15,7 @@ struct NextStep {
 
 // The row of the table for this failure; null: only its code says what to do.
 const NextStep* find_next_step(const Status& status);
-// What helps with most failures of this kind; empty: look at what the message says.
+// The next step for most failures of this code; empty if only the message helps.
 std::string_view usual_next_step(Code code);
 
 }  // namespace deltawire

@@ -15,7 +15,7 @@ class SpareVectors {
  public:
   explicit SpareVectors(uint64_t most_bytes) : most_bytes_(most_bytes) {}  // that are kept
 
-  // Of that size; what it holds is anything.
+  // A vector of that size with undefined contents.
   std::vector<uint8_t> take(size_t size) {
     std::vector<uint8_t> found = take_spare(size);
     if (found.capacity() < size) {

@@ -59,7 +59,7 @@ struct Chain::Impl {
   const ChainKeys keys;
   const std::string run;
 
-  // Of the last version that was asked for.
+  // The schema of the last version that was requested.
   mutable std::mutex schema_mutex;
   mutable Digest schema_sha256;
   mutable Schema schema;

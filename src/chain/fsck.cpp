@@ -16,7 +16,7 @@
 namespace deltawire {
 namespace {
 
-// What is remembered of a version that was checked.
+// The data that is kept of a checked version.
 struct Seen {
   Digest digest;
   uint64_t chain_bytes = 0;

@@ -18,7 +18,7 @@
 
 namespace deltawire {
 
-// What a check of a chain has found so far.
+// The findings of a check so far.
 struct FsckFindings {
   Store& store;
   FsckReport report = {};
@@ -28,7 +28,7 @@ struct FsckFindings {
   std::string place(std::string_view object) const {
     return store.url() + "/" + std::string(object);
   }
-  // That something is wrong with an object.
+  // Adds a defect of an object.
   void bad(std::string_view object, std::string_view what) {
     problem(corruption(place(object) + ": " + std::string(what)));
   }

@@ -1,4 +1,4 @@
-// Who may publish: key files, signing and trusting.
+// Key files, signing and trust.
 #pragma once
 
 #include <filesystem>

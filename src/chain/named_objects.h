@@ -18,7 +18,7 @@ namespace deltawire {
 // file. No version ever names again what the one before it did not name: so an object that no
 // version names any more stays unnamed, and may go.
 
-// What to fetch for a file.
+// The object to fetch for a file.
 PartRef side_object(const SideFile& file);
 
 // Corruption unless every file's object is one that this version or an older one may have put.

@@ -1,4 +1,4 @@
-// What objects of a chain are called. Numbers have ten digits: names sort like versions.
+// Names of a chain's objects. Numbers have ten digits, so names sort like versions.
 #pragma once
 
 #include <cstddef>
@@ -55,7 +55,8 @@ std::optional<AttemptFolder> attempt_folder(std::string_view name);
 // "pending/0000000012-9f3c/rank-3.boxes" rank 3. None: rank 0, or a trainer of one process.
 std::optional<unsigned> rank_of_object(std::string_view name);
 std::optional<uint64_t> version_of_pin(std::string_view name);
-// What is put under such a name never changes. A manifest may: another run may begin at its place.
+// Whether an object of this name never changes. A manifest may change, because another run may
+// begin in its place.
 bool is_immutable_object(std::string_view name);
 
 // Everything a plan needs to know of a hop record stands in its name, so that one listing tells it:

@@ -11,7 +11,7 @@
 
 namespace deltawire {
 
-// What a replica holds; its manifest's digest ties it to the chain.
+// The version that a replica holds; the digest of its manifest ties it to the chain.
 struct Held {
   uint64_t version = 0;
   Digest manifest;

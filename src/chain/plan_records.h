@@ -14,7 +14,7 @@
 
 namespace deltawire {
 
-// What a plan needs of a manifest; the digests of tensors are left behind.
+// The fields of a manifest that a plan needs, without the digests of tensors.
 struct PlanLink {
   bool full = false;
   std::optional<uint64_t> base;

@@ -137,7 +137,7 @@ std::string_view CanonicalReader::word() {
   return take('"', "a text without escapes") ? word : std::string_view();
 }
 
-// What follows a backslash.
+// Reads the characters after a backslash.
 char CanonicalReader::escape() {
   const char letter = peek();
   for (const ShortEscape& known : kShortEscapes) {

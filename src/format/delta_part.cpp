@@ -46,8 +46,7 @@ Result<std::string_view> entry_tensor(std::string_view name) {
   return name.substr(end + 1);
 }
 
-// What the checksum of a part covers: every other piece of metadata, every payload's name and
-// digest.
+// The checksum of a part covers: every other piece of metadata, every payload's name and digest.
 class PartCheck {
  public:
   void add_payload(std::string_view name, const Digest& digest) {

@@ -18,7 +18,7 @@ namespace deltawire {
 
 inline constexpr std::string_view kDeltaFormat = "delta/1";
 
-// What all entries of a delta share; repeated in every part.
+// The fields that all entries of a delta share; repeated in every part.
 struct DeltaInfo {
   // State digests, xxh3-128. Parts of a chain's version leave `target` empty (size 0): they are
   // uploaded before the last tensor is hashed, and the manifest says where they lead.

@@ -42,7 +42,7 @@ const Digest* digest_of_box(const DescribedState& state, const TensorSpec& tenso
   return nullptr;
 }
 
-// Those that the digest depends on.
+// The boxes that the digest depends on.
 std::vector<Box> boxes_of(const DescribedState& state, const std::string& tensor) {
   std::vector<Box> boxes;
   const std::vector<BoxDigest>* const found = boxes_hashed(*state.manifest, tensor);
