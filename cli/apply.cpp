@@ -12,14 +12,14 @@ struct ApplyArguments {
 };
 
 int apply(const Context& context, const ApplyArguments& options) {
-  const double start = now_seconds();
+  const double start = steady_seconds();
   Result<ApplyReport> result = [&] {
     ProgressBar bar(context, "apply");
     return apply_delta(options.delta, options.base, options.out, {context.threads, bar.callback()});
   }();
   if (!result.ok()) return context.fail(result.status());
   const ApplyReport& report = *result;
-  const double took = now_seconds() - start;
+  const double took = steady_seconds() - start;
   context.emit({{"tensors", report.num_tensors},
                 {"tensors_patched", report.num_patched},
                 {"tensors_added", report.num_added},

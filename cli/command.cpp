@@ -15,7 +15,7 @@ constexpr size_t kVerbColumn = 14, kOptionColumn = 26;  // where descriptions be
 // Options under these headings belong to many verbs, whose --help does not list them.
 constexpr std::string_view kShared[] = {"Store", "Log", "Metrics"};
 
-// Lines of at most kWidth, when they are indented by `column`.
+// Wraps text to kWidth with lines indented by `column`.
 std::string wrapped(const std::string& text, size_t column) {
   std::istringstream words(text);
   std::string lines, word;
@@ -50,7 +50,7 @@ class Help : public CLI::Formatter {
   std::string make_option_desc(const CLI::Option* option) const override {
     return wrapped(option->get_description(), kOptionColumn);
   }
-  // Indented lines as they are, paragraphs between them wrapped.
+  // Keeps indented lines as they are and wraps the paragraphs between them.
   std::string make_footer(const CLI::App* app) const override {
     std::istringstream lines(app->get_footer());
     std::string out, paragraph;
@@ -137,15 +137,10 @@ Option* Option::excludes(Option* other) {
   return this;
 }
 
-template <class T>
-Option* Option::between(T least, T most) {
+Option* Option::between(uint64_t least, uint64_t most) {
   option_->check(CLI::Range(least, most));
   return this;
 }
-template Option* Option::between(int, int);
-template Option* Option::between(unsigned, unsigned);
-template Option* Option::between(uint64_t, uint64_t);
-template Option* Option::between(double, double);
 
 Option* Option::positive() {
   option_->check(CLI::PositiveNumber);
@@ -220,10 +215,6 @@ void Command::callback(std::function<void()> when_chosen) {
   app_->callback(std::move(when_chosen));
 }
 
-void Command::final_callback(std::function<void()> when_chosen) {
-  app_->final_callback(std::move(when_chosen));
-}
-
 Parsed Command::parse(std::vector<std::string> words) {
   std::reverse(words.begin(), words.end());  // as CLI11 takes them
   try {
@@ -250,8 +241,6 @@ const Command* Command::chosen() const {
 }
 
 const std::string& Command::name() const { return app_->get_name(); }
-std::string Command::description() const { return app_->get_description(); }
-
 std::string Command::help(const std::string& called) const {
   return app_->get_formatter()->make_help(app_, called, CLI::AppFormatMode::Normal);
 }

@@ -1,5 +1,5 @@
-// The command line: a program, its verbs, their options. CLI11 does the work, in command.cpp alone:
-// its headers cost every file that includes them seconds to compile.
+// The command line: a program, its verbs, their options. Only command.cpp includes CLI11, whose
+// headers take seconds to compile.
 #pragma once
 
 #include <functional>
@@ -18,17 +18,16 @@ namespace deltawire::cli {
 class Option {
  public:
   Option* required();
-  // In --help; none: not shown. --help of a verb names Store, Log and Metrics, and lists none of
-  // theirs.
+  // The heading in --help; empty: hidden. The --help of a verb refers to the groups Store, Log and
+  // Metrics without listing their options.
   Option* group(const std::string& heading);
   Option* type_name(const std::string& name);  // what --help calls its value
   Option* delimiter(char between);             // several values in one word
-  Option* repeatable();                        // one value each time, all are kept
+  Option* repeatable();                        // may be repeated, one value each time
   Option* needs(Option* other);
   Option* excludes(Option* other);
 
-  template <class T>  // int, unsigned, uint64_t, double
-  Option* between(T least, T most);
+  Option* between(uint64_t least, uint64_t most);
   Option* positive();
   Option* not_negative();
 
@@ -41,19 +40,20 @@ class Option {
   CLI::Option* const option_;
 };
 
-// What came of a command line.
+// The result of parsing a command line.
 struct Parsed {
   enum class Kind {
     kDone,     // values are stored, the callback of the chosen verb was called
     kText,     // --help: `text` is what to print
     kMistake,  // `text` says what is wrong
-    kTooMany,  // a mistake: there are words left that nothing takes
+    kTooMany,  // a mistake: unexpected arguments are left
   };
   Kind kind = Kind::kDone;
   std::string text;
 };
 
-// A program, or one of its verbs. What options store to must live until the command line is parsed.
+// A program, or one of its verbs. The variables that options set must live until the command line
+// is parsed.
 class Command {
  public:
   explicit Command(const std::string& description = "", const std::string& name = "");
@@ -78,15 +78,14 @@ class Command {
                    const std::string& description);
 
   void callback(std::function<void()> when_chosen);
-  void final_callback(std::function<void()> when_chosen);  // after those of the verbs around it
 
   Parsed parse(std::vector<std::string> words);
-  std::vector<std::string> remaining() const;  // words that nothing took
-  const Command* chosen() const;               // the verb that was named; null: none
+  std::vector<std::string> remaining() const;  // unexpected arguments
+  const Command* chosen() const;               // the verb given; null: none
 
   const std::string& name() const;
-  std::string description() const;
-  std::string help(const std::string& called) const;  // `called`: name and those around it
+  std::string help(
+      const std::string& called) const;  // `called`: its name after those of its parents
   const std::vector<std::unique_ptr<Command>>& verbs() const { return verbs_; }
   const std::vector<std::unique_ptr<Option>>& options() const { return options_; }
 
@@ -100,7 +99,7 @@ class Command {
   std::vector<std::unique_ptr<Option>> options_;
 };
 
-// For add_parsed(): ends parsing with a mistake that names the option.
+// For add_parsed(): stops parsing with an error that names the option.
 [[noreturn]] void refuse_value(const std::string& option, const std::string& why);
 
 }  // namespace deltawire::cli

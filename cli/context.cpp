@@ -25,7 +25,7 @@
 namespace deltawire::cli {
 namespace {
 
-// stderr may be closed or full: there is nobody left to tell.
+// stderr may be closed or full; then there is nowhere to report it.
 template <class... Args>
 void say_on_stderr(fmt::format_string<Args...> format, Args&&... args) {
   std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stderr);
@@ -35,7 +35,7 @@ std::atomic<bool> interrupted{false};
 int print_error = 0;  // errno of the first write to stdout that failed
 
 extern "C" void on_interrupt(int signal) {
-  if (interrupted.exchange(true)) {  // twice: at once
+  if (interrupted.exchange(true)) {  // a second signal ends the process at once
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
@@ -60,20 +60,13 @@ void listen_for_interrupts() {
   std::signal(SIGINT, on_interrupt);
   std::signal(SIGTERM, on_interrupt);
   set_stop_request(was_interrupted);
-  std::signal(SIGCHLD, SIG_DFL);  // whoever started us may ignore it; how our children end matters
+  std::signal(SIGCHLD,
+              SIG_DFL);  // our parent may ignore it, but we need the exit status of children
 }
 
 bool was_interrupted() { return interrupted.load(); }
 
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-void sleep_seconds(double seconds) {
-  for (const double end = now_seconds() + seconds; !was_interrupted() && now_seconds() < end;) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-}
+void sleep_seconds(double seconds) { sleep_unless(seconds, was_interrupted); }
 
 Status check_interrupted() {
   return interrupted.load() ? cancelled("stopped on request") : Status();
@@ -84,7 +77,8 @@ std::string shown_path(std::string_view path) { return escape_controls(path); }
 void keep_standard_descriptors() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) continue;
-    // The lowest free number is this one. Not for writing: what is printed there fails, and shows.
+    // open() returns the lowest free number, which is this one. It is opened read-only, so that
+    // printing to it fails visibly.
     ::open("/dev/null", O_RDONLY);
   }
 }
@@ -106,7 +100,7 @@ bool can_print() { return print_error == 0; }
 
 int finish_printing(int status) {
   flush_out();
-  // Some filesystems tell only on close that there was no room.
+  // Some filesystems report only on close that the disk is full.
   errno = 0;
   if (std::fclose(stdout) != 0 && print_error == 0) print_error = errno != 0 ? errno : EIO;
   if (print_error == 0 || print_error == EPIPE) return status;
@@ -125,8 +119,8 @@ void Context::emit(const Json& object) const {
 }
 
 int Context::fail(const Status& status) const {
-  // Who is told to stop waits for nobody any more: what then has no answer is not the store's
-  // doing.
+  // After a request to stop, requests are given up; a missing answer is then not the store's
+  // failure.
   const bool gave_up = status.code() == Code::kUnavailable && was_interrupted();
   const Status said = gave_up ? cancelled("stopped on request; " + status.message()) : status;
   const std::string name(code_name(said.code()));
@@ -150,7 +144,7 @@ bool Context::colour() const { return isatty(STDOUT_FILENO) != 0 && !plain_termi
 ProgressBar::ProgressBar(const Context& context, std::string what)
     : shown_(!context.quiet && isatty(STDERR_FILENO) != 0),
       what_(std::move(what)),
-      start_(now_seconds()) {}
+      start_(steady_seconds()) {}
 
 ProgressBar::~ProgressBar() {
   if (drawn_) say_on_stderr("\r\033[K");
@@ -158,7 +152,7 @@ ProgressBar::~ProgressBar() {
 
 Progress ProgressBar::callback() {
   return [this](uint64_t done, uint64_t total) {
-    const double now = now_seconds();
+    const double now = steady_seconds();
     if (shown_ && now - start_ > 1 && now - last_ > 0.1) {
       last_ = now;
       draw(done, total);
@@ -179,14 +173,14 @@ std::string time_left(double seconds) {
 
 void ProgressBar::draw(uint64_t done, uint64_t total) {
   constexpr int kWidth = 30;
-  if (done >= total) {  // what was counted is done: results are checked, written and synced
+  if (done >= total) {  // everything is transferred; results are now checked, written and synced
     say_on_stderr("\r\033[K{}  {} done, finishing", what_, human_bytes(double(total)));
     std::fflush(stderr);
     drawn_ = true;
     return;
   }
   const double share = double(done) / double(total);
-  const double elapsed = now_seconds() - start_;
+  const double elapsed = steady_seconds() - start_;
   const double left = share > 0 ? elapsed / share - elapsed : 0;
   const int filled = int(share * kWidth);
   say_on_stderr("\r\033[K{} [{:#<{}}{: <{}}] {:3.0f} %  {} of {}  {}/s  {} left", what_, "", filled,

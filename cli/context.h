@@ -1,4 +1,4 @@
-// What every verb shares: the global flags, and the only ways it may speak.
+// What all verbs share: the global flags and all ways to produce output.
 #pragma once
 
 #include <fmt/format.h>
@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "deltawire/delta.h"
 #include "deltawire/status.h"
 
@@ -24,10 +25,10 @@ Json phases_json(const std::vector<Phase>& phases);
 
 class Context {
  public:
-  bool json = false;   // one object on stdout, nothing else there
-  bool quiet = false;  // no progress, no report; errors still come
+  bool json = false;   // print one object on stdout and nothing else
+  bool quiet = false;  // print no progress and no report, only errors
   unsigned threads = 0;
-  std::string verb;  // that was chosen; empty before
+  std::string verb;  // the verb given; empty: none yet
 
   // Lines for people, on stdout; nothing with --json or --quiet.
   void say(std::string_view line) const;
@@ -47,8 +48,8 @@ class Context {
   bool colour() const;  // stdout is a terminal that shows it
 };
 
-// A bar on a terminal's stderr, once work has taken a second. Clears itself away. Also the place
-// where Ctrl-C is heard: work stops at its next step and cleans up.
+// A progress bar on a terminal's stderr, shown after one second and removed at the end. Its
+// callback also reports Ctrl-C: work stops at its next step and cleans up.
 class ProgressBar {
  public:
   ProgressBar(const Context& context, std::string what);
@@ -66,28 +67,27 @@ class ProgressBar {
 
 void listen_for_interrupts();
 bool was_interrupted();
-// Cancelled once Ctrl-C was heard: for verbs without a bar.
+// Cancelled after Ctrl-C; for verbs without a bar.
 Status check_interrupted();
 
-double now_seconds();
-// Less when Ctrl-C is heard.
+// Sleeps; Ctrl-C ends it early.
 void sleep_seconds(double seconds);
 
-// A path or name as it can be shown: control characters, which could steer a terminal, and bytes
-// that are not UTF-8 come as \xNN.
+// A path or name that is safe to print: control characters, and bytes that are not UTF-8, become
+// \xNN.
 std::string shown_path(std::string_view path);
 
-// ---- stdout, for everything that is printed there
+// ---- stdout
 
-// Descriptors 0 to 2 that were closed at the start must not become files that are read or written:
-// call this first.
+// Opens descriptors 0 to 2 if they are closed, so that no other file gets their numbers. Call this
+// first.
 void keep_standard_descriptors();
 void print_out(std::string_view text);
-// What was printed can be read now: for verbs that go on. A failure is kept for finish_printing().
+// Flushes stdout, for verbs that continue to run. finish_printing() reports a failure.
 void flush_out();
 bool can_print();  // false once something could not be written
-// Call this last, with the exit status so far. Returns what it should be: what could not be
-// written is an i/o error, unless the reader has gone away (`| head`), which is its right.
+// Call this last with the exit status. Returns the final one: an i/o error if output could not be
+// written, unless the reader closed the pipe (`| head`).
 int finish_printing(int status);
 
 }  // namespace deltawire::cli

@@ -22,7 +22,7 @@ std::string full_line(const DiffReport& report) {
                      human_bytes(double(report.weights_bytes)), times);
 }
 
-// Where bytes went: what tensors cost that are carried whole says nothing about changed elements.
+// Splits the bytes: tensors sent whole say nothing about the cost of changed elements.
 std::string delta_line(const DiffReport& report, const std::optional<double>& per_changed) {
   std::string line = fmt::format("delta     {} in {}", human_bytes(double(report.delta_bytes)),
                                  plural(report.num_parts, "part"));
@@ -47,7 +47,7 @@ int diff(const Context& context, DiffArguments& options) {
         " is a single file; leave it out, or choose a name that does not end in .safetensors"));
   }
   options.diff.threads = context.threads;
-  const double start = now_seconds();
+  const double start = steady_seconds();
   Result<DiffReport> result = [&] {
     ProgressBar bar(context, "diff");
     options.diff.progress = bar.callback();
@@ -55,7 +55,7 @@ int diff(const Context& context, DiffArguments& options) {
   }();
   if (!result.ok()) return context.fail(result.status());
   const DiffReport& report = *result;
-  const double took = now_seconds() - start;
+  const double took = steady_seconds() - start;
   const double density =
       report.num_elements == 0 ? 0 : double(report.num_changed) / double(report.num_elements);
   std::optional<double> per_changed;

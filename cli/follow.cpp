@@ -22,8 +22,8 @@ struct FollowArguments {
   bool once = false;
 };
 
-// What no later attempt can change: the command line, the folder, or what it is to follow. Files
-// that are not what they should be are mended by the next attempt, unless that is not wanted.
+// Failures that a retry cannot fix: of the command line, the folder or the chain. The next attempt
+// repairs damaged files, unless repair is off.
 bool is_final(const Status& status, bool mends) {
   switch (status.code()) {
     case Code::kInvalidArgument:
@@ -38,7 +38,7 @@ bool is_final(const Status& status, bool mends) {
   }
 }
 
-// What it was started to wait for, which is no failure; empty: it is one.
+// What the replica waits for, if the status is not a failure; otherwise empty.
 std::string awaited(const Status& status, const FollowArguments& options) {
   if (options.once) return {};
   if (is_not_begun(status)) return "the first version";
@@ -58,7 +58,7 @@ class Follower {
         store_(std::move(store)),
         watch_(*store_) {}
 
-  // Until it is told to stop, or has come as far as was wanted.
+  // Runs until a request to stop or until the wanted version is reached.
   Status run() {
     while (!was_interrupted()) {
       Status status = round();
@@ -76,14 +76,14 @@ class Follower {
         continue;
       }
       record_failure("pull", status);
-      // An engine that says no may say yes later; it is told again.
+      // An engine that refused may accept later, so it is notified again.
       const bool mends = replica_ && options_.replica.how.repair;
-      // With the version that was wanted there, nothing is left to wait for but engines.
+      // The replica holds the wanted version, so only engines are left to wait for.
       if (((is_final(status, mends) || done()) && !engine_failed_) || options_.once) return status;
       const double wait = follow_backoff(failures_++, options_.interval);
       log_event(LogLevel::kError, "follow.failed", {{"error", status}, {"retry_in_seconds", wait}});
       if (status.code() == Code::kNotFound) {
-        watch_.wait(wait, was_interrupted);  // for what is not there yet
+        watch_.wait(wait, was_interrupted);  // for the next manifest
       } else {
         sleep_seconds(wait);  // only time helps, not the next manifest
       }
@@ -151,11 +151,11 @@ class Follower {
   std::optional<Replica> replica_;
   Progress progress_;
   unsigned failures_ = 0;
-  std::string waits_for_;       // and has said so
+  std::string waits_for_;       // already logged
   bool engine_failed_ = false;  // the last failure was an engine's, not the chain's or the disk's
 };
 
-// A server may come later than its replicas.
+// A server may start later than its replicas.
 Result<std::shared_ptr<Store>> open_when_there(const FollowArguments& options) {
   for (;;) {
     Result<std::shared_ptr<Store>> store =
@@ -167,7 +167,7 @@ Result<std::shared_ptr<Store>> open_when_there(const FollowArguments& options) {
   }
 }
 
-// With --serve `store` becomes one that others read from too. Null without it.
+// With --serve, replaces `store` by one that others can read from as well. Null without it.
 Result<std::unique_ptr<ChainServer>> start_relay(const FollowArguments& options,
                                                  std::shared_ptr<Store>* store) {
   if (options.server.address.empty()) return std::unique_ptr<ChainServer>();

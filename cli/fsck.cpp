@@ -26,7 +26,7 @@ void say_some(const Context& context, const char* what, const std::vector<std::s
 }
 
 int fsck(const Context& context, FsckArguments& options) {
-  const double start = now_seconds();
+  const double start = steady_seconds();
   const Result<Chain> chain = open_chain(options.chain);
   if (!chain.ok()) return context.fail(chain.status());
   const Result<FsckReport> result = [&] {
@@ -44,7 +44,7 @@ int fsck(const Context& context, FsckArguments& options) {
   context.print("{}: {}, {}, {}, {}{} in {}", report.sound() ? "sound" : "DAMAGED",
                 plural(report.num_versions, "version"), plural(report.num_hops, "hop record"),
                 plural(report.num_parts, "part"), beside, human_bytes(double(report.bytes)),
-                seconds(now_seconds() - start));
+                seconds(steady_seconds() - start));
   context.emit({{"sound", report.sound()},
                 {"head", report.head},
                 {"versions", report.num_versions},
@@ -60,7 +60,7 @@ int fsck(const Context& context, FsckArguments& options) {
                 {"waiting_bytes", report.waiting_bytes},
                 {"problems", report.problems},
                 {"warnings", report.warnings},
-                {"seconds", now_seconds() - start}});
+                {"seconds", steady_seconds() - start}});
   return report.sound() ? context.succeed() : int(Code::kCorruption);
 }
 

@@ -1,4 +1,4 @@
-// The versions of a chain, newest first; or all that the records say about one of them.
+// Lists the versions of a chain, newest first, or shows all records of one version.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct LogArguments {
 
 // ---- a list
 
-// What is noteworthy about a version beside its numbers.
+// Remarks about a version.
 struct Marks {
   std::set<uint64_t> pinned, anchored;
 };
@@ -42,13 +42,14 @@ Result<Marks> marks_of(const Chain& chain, uint64_t first, uint64_t last) {
   return marks;
 }
 
-// Of a delta; none where nothing could be compared.
+// The share of changed elements of a delta, if it is known.
 std::string density_text(const Manifest& m) {
   if (m.kind == VersionKind::kFull || m.elements == 0) return "-";
   return percent(double(m.changed) / double(m.elements));
 }
 
-// Whether tensors came, went or changed their form since the version before, if that is there.
+// Whether tensors were added, removed or changed their form since the previous version, if it
+// exists.
 bool changes_schema(const Manifest& m, const Result<VersionRecord>& before) {
   return m.version != 0 && before.ok() && before->manifest.schema != m.schema;
 }
@@ -95,7 +96,7 @@ bool is_damaged(const Status& status) {
   return status.code() == Code::kCorruption || status.code() == Code::kUnsupported;
 }
 
-// A record that cannot be shown: the others still can.
+// Reports a record that cannot be read; the others are still shown.
 std::vector<std::string> damaged_row(uint64_t version, const Status& why) {
   return {std::to_string(version),         "-", "DAMAGED", "-", "-", "-", "-", "-",
           escape_controls(why.to_string())};
@@ -125,7 +126,7 @@ int list_versions(const Context& context, const LogArguments& options) {
   ThreadPool pool(kRequests);
   for (uint64_t left = count; left > 0;) {
     const size_t wave = size_t(std::min<uint64_t>(left, kWave));
-    // And the one before them: its schema is compared with.
+    // Also the version before them, for its schema.
     std::vector<Result<VersionRecord>> records(wave + 1, not_found("no such version"));
     pool.parallel_for(wave + 1, [&](size_t i, unsigned) {
       if (first + left > i) records[i] = chain->version(first + left - 1 - i);

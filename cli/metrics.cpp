@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string>
 
+#include "base/clock.h"
+
 namespace deltawire::cli {
 namespace {
 
@@ -12,15 +14,11 @@ namespace {
 constexpr std::array kSeconds = {0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0};
 constexpr std::array kDensities = {0.0001, 0.0003, 0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0};
 
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 void record_success(const std::string& operation, double seconds, const std::vector<Phase>& phases,
                     Metrics& to) {
   to.gauge("deltawire_last_success_timestamp_seconds",
            "When an operation last succeeded, seconds since 1970.", {{"operation", operation}})
-      .set(now_seconds());
+      .set(unix_seconds_now());
   to.histogram("deltawire_operation_seconds", "How long a publish or pull took.", kSeconds,
                {{"operation", operation}})
       .observe(seconds);

@@ -1,4 +1,4 @@
-// What a verb that runs on tells Prometheus, and GET /metrics. docs/reference.md lists the names.
+// Metrics of long-running verbs, and GET /metrics. docs/reference.md lists the names.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ namespace deltawire::cli {
 
 void record_publish(const PublishReport& report, Metrics& to = metrics());
 void record_pull(const PullReport& report, Metrics& to = metrics());
-// `operation` is "publish" or "pull". Also of attempts that will be made again.
+// `operation` is "publish" or "pull". Also counts attempts that will be repeated.
 void record_failure(std::string_view operation, const Status& status, Metrics& to = metrics());
-// The chain's newest version as a replica sees it, and the replica's own: they make its lag.
+// Records the chain's newest version, as the replica sees it, and the replica's own.
 void record_lag(std::optional<uint64_t> head, std::optional<uint64_t> version,
                 Metrics& to = metrics());
 // What a mirror has copied with one step; its lag is record_lag()'s.

@@ -138,7 +138,7 @@ class MirrorCall {
     return true;
   }
 
-  // Once: what is damaged later is for another call.
+  // Repairs once; later damage needs another call.
   Status repair() {
     DW_ASSIGN_OR_RETURN(const MirrorRepair found, mirror_->repair());
     repaired_ = true;

@@ -11,7 +11,7 @@ namespace deltawire::cli {
 
 namespace {
 
-// What to type, for rows of the library's table.
+// The commands for rows of the library's table.
 struct Typed {
   std::string_view words, flags;
 };
@@ -31,8 +31,8 @@ constexpr Typed kTyped[] = {
     {"holds no run", "deltawire publish CKPT STORE"},
     {"another history", "deltawire pull STORE LOCAL --version N"},
     {"none below version", "--at-least N"},
-    {"is not gone; it was heard of", "--force"},
-    {"the command did not end in", "--notify-timeout SECONDS"},
+    {"is not gone; its last heartbeat was", "--force"},
+    {"the command did not finish within", "--notify-timeout SECONDS"},
     {"cannot put an object only if it is absent", "--single-writer"},
     {"signature:", "--trust KEY.pub"},
     {"no such bucket", "--endpoint URL"},
@@ -45,14 +45,14 @@ constexpr Typed kTyped[] = {
     {"store an anchor there first", "deltawire compact STORE --anchor"},
 };
 
-// Messages of the command line itself that say what to type.
+// Next steps for messages of the command line itself.
 constexpr std::string_view kSayIt[] = {"--force ", "say --", "is --base"};
 
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Of import and export: what they read or write is not a chain alone, and no replica.
+// Next steps for import and export, which read or write more than a chain.
 std::optional<std::string> bridge_step(Code code, std::string_view verb) {
   struct Step {
     Code code;
@@ -77,7 +77,7 @@ std::optional<std::string> bridge_step(Code code, std::string_view verb) {
   return {};
 }
 
-// What helps with all other failures of this kind.
+// The next step for all other failures of this code.
 std::string usual_step(Code code, std::string_view verb) {
   if (const auto step = bridge_step(code, verb)) return *step;
   const bool on_files = is_one_of(verb, {"diff", "apply", "verify", "inspect"});
@@ -125,7 +125,7 @@ std::string next_step(const Status& status, std::string_view verb) {
 
 namespace {
 
-// Edits, a swap of neighbours counting as one.
+// The number of edits; a swap of neighbours counts as one.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> before, above(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) above[j] = j;

@@ -1,5 +1,5 @@
-// What to type after an error: the library's advice with the flags of the command line, and the
-// word that someone who mistyped had in mind.
+// Advice after an error: the library's advice with flags of the command line, and corrections of
+// mistyped words.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ std::string next_step(const Status& status, std::string_view verb);
 // The rows of the library's table that the command line adds to: for tests.
 std::vector<std::string_view> typed_words();
 
-// The one of `words` that is at most two slips away (a letter more, less, wrong, or two swapped)
-// and nearer than the others are; empty when there is none.
+// The unique nearest of `words`, at most two edits away (insert, delete, replace or swap letters);
+// empty: none.
 std::string nearest_word(std::string_view typed, const std::vector<std::string>& words);
 
 }  // namespace deltawire::cli

@@ -22,7 +22,7 @@
 namespace deltawire::cli {
 namespace {
 
-constexpr uint64_t kMostVersion = 9'999'999'999;  // what names of objects have room for
+constexpr uint64_t kMostVersion = 9'999'999'999;  // object names have ten digits
 
 [[noreturn]] void refuse(const std::string& names, const std::string& expected,
                          const std::string& got) {
@@ -240,13 +240,13 @@ Result<std::unique_ptr<ChainServer>> start_server(std::shared_ptr<Store> store,
 
 namespace {
 
-// One write per line: lines of several processes that share a stderr do not mix.
+// One write per line, so that the lines of processes that share stderr do not mix.
 void write_line(std::string line) {
   line.push_back('\n');
   size_t done = 0;
   while (done < line.size()) {
     const ssize_t n = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
-    if (n <= 0) return;  // nobody reads it: nothing to be done, and no reason to stop
+    if (n <= 0) return;  // stderr is closed; continue
     done += size_t(n);
   }
 }
@@ -307,7 +307,7 @@ void add_key_options(Command* verb, Keys* keys) {
       verb->add_option("--sign-key", keys->sign, "sign what is added with this private key");
   verb->add_option("--trust", keys->trust,
                    "refuse a chain that is not signed by a key in this file");
-  // Two words, so that no missing --sign-key ends the signing.
+  // Two options, so that a forgotten --sign-key does not turn signing off.
   verb->add_flag(
           "--change-key", [keys] { keys->change = KeyChange::kNewKey; },
           "allow another key than that of the newest version, or the first signature; needed once")

@@ -1,4 +1,4 @@
-// Options that check their own values: what is wrong is named, with what would have been right.
+// Options that check their values and say which values are valid.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace deltawire::cli {
 
-// Decimal digits: no sign, no leading zero that could mean octal.
+// Decimal digits without a sign or a leading zero.
 Option* add_whole_number(Command* verb, const std::string& names,
                          std::function<void(uint64_t)> store, const std::string& description,
                          uint64_t least, uint64_t most);
@@ -32,7 +32,7 @@ Option* add_whole_number(Command* verb, const std::string& names, T* value,
   return add_whole_number(verb, names, std::function<void(uint64_t)>(store), description, least,
                           most);
 }
-// A version. Zeros before it are no octal: names of objects have them.
+// A version number; leading zeros are allowed, as in names of objects.
 Option* add_version(Command* verb, const std::string& names, std::function<void(uint64_t)> store,
                     const std::string& description);
 template <class T>
@@ -57,7 +57,7 @@ Option* add_choice(Command* verb, const std::string& names, std::string* value,
 Option* add_codec(Command* verb, std::string* value, const std::string& description,
                   std::vector<std::string> words);
 
-// Options that many verbs share, and what is made of them: stores, keys, events, metrics.
+// Options that many verbs share: stores, keys, logs, metrics.
 
 // `options` must live until the command line is parsed, and holds the defaults. A verb with a
 // second store gives its options a prefix: "dest-".
@@ -92,7 +92,7 @@ void add_key_options(Command* verb, Keys* keys);
 void add_work_options(Command* verb, WorkOptions* work, Keys* keys);
 
 struct ServerArguments {
-  std::string address = {};  // empty: nothing is served
+  std::string address = {};  // empty: no server
   std::string token_file = {};
   TlsFiles tls = {};
 };
@@ -100,7 +100,7 @@ struct ServerArguments {
 // `flag`: the option for the address.
 void add_server_options(Command* verb, const std::string& flag, const std::string& description,
                         ServerArguments* arguments);
-// A server has a file open for each connection, and one for each object that it passes on.
+// Raises the limit of open files: a server has one for each connection and each relayed object.
 void allow_all_files();
 Result<std::unique_ptr<ChainServer>> start_server(std::shared_ptr<Store> store,
                                                   const ServerArguments& arguments,

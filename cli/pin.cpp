@@ -1,4 +1,4 @@
-// What retention keeps beside the newest versions.
+// Pins: versions that retention keeps in addition to the newest ones.
 #include <fmt/format.h>
 
 #include "cli/options.h"

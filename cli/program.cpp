@@ -19,17 +19,17 @@ namespace deltawire::cli {
 
 namespace {
 
-// The Python package does this one itself, before it starts this program.
+// The Python package handles this verb itself.
 constexpr char kQuantize[] = "quantize";
 constexpr char kHaveQuantize[] =
-    "quantize is a verb of the Python package, which needs torch for it: pip install "
+    "quantize is provided by the Python package and needs torch: pip install "
     "'deltawire[quantize]', then python -m deltawire quantize --help";
 
 void add_quantize(Command& app, Context& context, Call*) {
   make_verb(app, context, kQuantize, "Write a checkpoint as a quantised one: fp8, nvfp4, int4, ...",
             "  deltawire quantize ckpt out --like quantised-ckpt\n"
             "  deltawire quantize ckpt out --format fp8-block\n\n"
-            "It is a verb of the Python package, which needs torch for it:\n"
+            "The Python package provides this verb and needs torch for it:\n"
             "  pip install 'deltawire[quantize]'\n"
             "  python -m deltawire quantize --help");
 }
@@ -73,7 +73,7 @@ void add_verbs(Command& app, Context& context, Call* call, const std::vector<Add
   }
 }
 
-// What a build without lab/ is asked for all the same.
+// The verbs of lab/, if this build has them.
 constexpr std::string_view kLabVerbs[] = {"demo", "simulate", "bench"};
 
 std::string did_you_mean(const std::string& word) {
@@ -93,7 +93,7 @@ Status no_such_verb(const Command& app, const std::string& typed) {
                                       did_you_mean(nearest_word(typed, verbs))));
 }
 
-// What was typed that looks like an option and is none: it explains most of what else is wrong.
+// The first unknown option typed, which usually explains other errors too.
 std::string unknown_option(const Command& app) {
   for (const std::string& word : app.remaining()) {
     if (word.size() > 1 && word[0] == '-') return word.substr(0, word.find('='));
@@ -125,7 +125,7 @@ Status bad_command_line(const Command& app, const Parsed& mistake) {
                                       chosen == nullptr ? "" : verb.name() + " "));
 }
 
-// Verbs that look at weights run on kernels.
+// Verbs that process weights use kernels.
 Status check_kernels() {
   if (unknown_kernels().empty()) return {};
   return invalid_argument(fmt::format(
@@ -167,7 +167,7 @@ int show_version(const Context& context) {
   return context.succeed();
 }
 
-// For whoever types the name alone: what it is, {} where to see it work, and the first verbs.
+// Printed without arguments: what the program is, {} how to try it, and the first verbs.
 constexpr std::string_view kFirstWords =
     R"(deltawire keeps inference engines bit-identical to a trainer.
 It ships only changed weights.
@@ -208,7 +208,7 @@ int run_command_line(int argc, char** argv, const std::vector<AddVerb>& lab) {
       "found; 5 conflict; 6 corruption; 7 base mismatch; 8 i/o error; 9 unavailable (worth a "
       "retry); 10 out of memory; 11 device; 12 cancelled; 13 internal error.");
   add_verbs(app, context, &call, lab);
-  // Mistakes are told in the form that was asked for, wherever they are.
+  // Errors are printed as JSON if --json is given anywhere.
   context.json = std::any_of(argv, argv + argc,
                              [](const char* word) { return std::string_view(word) == "--json"; });
   const auto is_verb = [&](std::string_view name) {

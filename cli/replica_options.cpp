@@ -164,9 +164,9 @@ PullOutcome pull_once(Replica* replica, Notifier* notifier, bool copy_on_write,
   outcome.notified = !notifier->empty();
   outcome.status = outcome.engines.status();
   Status settled;
-  if (outcome.report) settled = replica->settle(&*outcome.report);  // the engine goes on meanwhile
+  if (outcome.report) settled = replica->settle(&*outcome.report);  // while the engine serves again
   if (outcome.status.ok()) outcome.status = settled;
-  if (!settled.ok()) {  // what was loaded from files that were changed meanwhile is anybody's guess
+  if (!settled.ok()) {  // files changed while engines loaded them: what they serve is unknown
     for (EngineOutcome& engine : outcome.engines.engines) engine.serving.reset();
   }
   if (outcome.notified && replica->state()) {
@@ -182,7 +182,7 @@ PullOutcome pull_once(Replica* replica, Notifier* notifier, bool copy_on_write,
 PullOutcome pull_and_notify(Replica* replica, Notifier* notifier, bool copy_on_write,
                             const PullGoal& goal) {
   PullOutcome first = pull_once(replica, notifier, copy_on_write, goal);
-  // A step that an earlier process had begun is finished now, or cannot be: on from there.
+  // A step that an earlier process had begun is finished now or cannot be; continue from there.
   const bool over = first.status.ok() || first.status.code() == Code::kBaseMismatch;
   if (!first.resumed || !over) return first;
   PullOutcome rest = pull_once(replica, notifier, copy_on_write, goal);

@@ -1,5 +1,5 @@
-// What `pull` and `follow` share: their options, which engines are told about new weights, and one
-// step from a version to the next.
+// What `pull` and `follow` share: their options, the engines to notify, and one step to the next
+// version.
 #pragma once
 
 #include <optional>
@@ -46,17 +46,17 @@ Option* add_replica_options(Command* verb, Context& context, ReplicaVerbOptions*
 Result<Replica> open_replica(const Context& context, const ReplicaVerbOptions& options,
                              std::shared_ptr<Store> store, Progress progress);
 
-// What came of one step. `status` is the first failure: of the pull, else of an engine.
+// The result of one step. `status` is the first failure, of the pull or of an engine.
 struct PullOutcome {
   Status status;
   std::optional<PullReport> report;  // none: the pull failed
   NotifyOutcome engines;
   bool notified = false;  // engines were called
-  bool resumed = false;   // it was a step that an earlier process had begun
+  bool resumed = false;   // completed a step that an earlier process had begun
 };
 
-// Prepares while engines serve; then pause, commit, reload, resume. Engines that do not serve what
-// the checkpoint holds are notified again when there is nothing new.
+// Prepares while engines serve, then pauses them, commits, reloads and resumes. If there is nothing
+// new, engines that do not serve the checkpoint's version are notified again.
 PullOutcome pull_and_notify(Replica* replica, Notifier* notifier, bool copy_on_write,
                             const PullGoal& goal);
 

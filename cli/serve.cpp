@@ -25,7 +25,7 @@ Status serve(const Context& context, const ServeArguments& arguments) {
     page =
         PageOptions{.more = {stores.begin() + 1, stores.end()}, .keys = {.trust = arguments.trust}};
   } else if (stores.size() > 1) {
-    return invalid_argument("only the page shows more than one store");
+    return invalid_argument("more than one store needs the page");
   }
   DW_ASSIGN_OR_RETURN(const auto server,
                       start_server(stores[0], arguments.server, std::move(page)));

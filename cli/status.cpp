@@ -1,4 +1,4 @@
-// Which version is where: of local checkpoints, and of a chain with all replicas that left a note.
+// Shows the versions of local checkpoints, and of a chain and all replicas with heartbeats.
 #include <fmt/format.h>
 
 #include <unistd.h>
@@ -30,11 +30,11 @@ struct StatusArguments {
   std::string forget;  // a replica's name
 };
 
-// What one look has found.
+// The result of one round.
 struct Page {
   std::vector<std::string> lines;
   Json all = Json::array();
-  bool elsewhere = false;  // a live replica holds what is not of its store
+  bool elsewhere = false;  // a live replica holds a version that is not in its store
   Status failure;          // the first
 };
 
@@ -70,8 +70,8 @@ Json show_local(Page* page, const std::string& place, const ReplicaState& state)
           {"age_seconds", age_of(updated)}};
 }
 
-// A replica's folder without a record of what it holds: a first pull that did not come to its end,
-// or somebody has removed the record.
+// A replica's folder without a state record: the first pull did not finish, or the record was
+// removed.
 Json show_unrecorded(Page* page, const std::string& place) {
   const LocalLayout layout{place};
   const Result<JournalRecord> journal = read_journal_record(layout.journal());
@@ -126,7 +126,7 @@ Json to_json(const ListedHeartbeat& listed, const Standing& standing) {
   return json;
 }
 
-// One line for each replica, and what is to be said of it to machines.
+// Adds a line for each replica; returns them for --json.
 Result<Json> show_replicas(Page* page, const std::vector<ListedHeartbeat>& beats,
                            Standings* standings) {
   Json replicas = Json::array();
@@ -229,7 +229,7 @@ class Looker {
   }
 
   const StatusArguments& options_;
-  std::map<std::string, std::shared_ptr<Store>> stores_;  // opened once, however often it looks
+  std::map<std::string, std::shared_ptr<Store>> stores_;  // opened once and reused
 };
 
 bool is_screen() {
@@ -237,7 +237,8 @@ bool is_screen() {
   return ::isatty(STDOUT_FILENO) != 0 && term != nullptr && std::string_view(term) != "dumb";
 }
 
-// Until Ctrl-C. A failure is shown like anything else, and may pass, unless it is the first look's.
+// Repeats until Ctrl-C. A failure of the first round ends it; later failures are shown and may
+// pass.
 int watch(const Context& context, const StatusArguments& options) {
   std::signal(SIGPIPE, SIG_IGN);  // `| head` ends it like Ctrl-C
   Looker looker(options);
@@ -256,14 +257,13 @@ int watch(const Context& context, const StatusArguments& options) {
     }
     context.emit(json);
     flush_out();
-    if (!can_print()) return context.succeed();  // whoever read it has gone away
+    if (!can_print()) return context.succeed();  // the reader has closed the pipe
     sleep_seconds(options.interval);
   }
   return context.succeed();
 }
 
-// The replica's name as it is, of the name that is shown: one that would harm a terminal cannot be
-// typed.
+// The replica's real name for a name as shown, since escaped names cannot be typed.
 Result<std::string> typed_name(const Chain& chain, const std::string& typed) {
   DW_ASSIGN_OR_RETURN(const std::vector<ListedHeartbeat> all, chain.replicas());
   for (const ListedHeartbeat& listed : all) {

@@ -8,7 +8,7 @@
 namespace deltawire::cli {
 namespace {
 
-// What no later attempt can change: the command line, or a source that is not what it was.
+// Failures that a retry cannot fix: of the command line, or of a source that has changed.
 bool ends_loop(const Status& status) {
   switch (status.code()) {
     case Code::kInvalidArgument:
@@ -45,7 +45,7 @@ Status StepLoop::run() const {
       continue;
     }
     const Status& status = moved.status();
-    // Who is told to stop waits for nobody any more: a store that then has no answer is not ill.
+    // After a request to stop, a store that does not answer in time is not an error.
     const bool gave_up = status.code() == Code::kCancelled || status.code() == Code::kUnavailable;
     if (gave_up && was_interrupted()) return follow ? Status() : status;
     if (follow && is_not_begun(status)) {

@@ -1,4 +1,4 @@
-// One version after the other: what `import`, `export` and `mirror` do, once or for ever.
+// The loop of `import`, `export` and `mirror` over versions, once or continuously.
 #pragma once
 
 #include <functional>
@@ -8,20 +8,20 @@
 
 namespace deltawire::cli {
 
-// Nothing was published to the store yet: to who follows it, that is no failure.
+// Whether nothing was published to the store yet, which is not an error with --follow.
 bool is_not_begun(const Status& status);
 
-// `round` moves one, and says whether it did; `done` ends it. When it is to follow it waits for
-// more, and goes on after failures that may pass.
+// `round` moves one version and returns whether there was one; `done` ends the loop. With `follow`
+// it waits for more versions and continues after temporary failures.
 struct StepLoop {
   bool follow = false;
-  double interval = 5;                  // seconds between two looks
+  double interval = 5;                  // polling interval in seconds
   std::string operation;                // "import", for metrics
-  std::string failed;                   // the event of a failure that may pass
+  std::string failed;                   // the log event of a temporary failure
   std::function<Result<bool>()> round;  // false: there is none yet
   std::function<bool()> done;
-  std::function<void()> reopen;           // after a failure: what the store holds decides
-  std::function<void(double)> wait = {};  // for the next look; else by time alone
+  std::function<void()> reopen;           // called after a failure, to read the store's state again
+  std::function<void(double)> wait = {};  // waits for the next poll; default: sleeps
 
   Status run() const;
 };

@@ -44,14 +44,6 @@ std::string age_text(int64_t seconds) {
   return fmt::format("{} days ago", seconds / 86400);
 }
 
-std::string utc_text(int64_t seconds_since_1970) {
-  const std::time_t time = seconds_since_1970;
-  std::tm parts{};
-  char text[80];
-  const bool known = ::gmtime_r(&time, &parts) != nullptr;
-  return known ? std::string(text, std::strftime(text, sizeof text, "%FT%TZ", &parts)) : "-";
-}
-
 namespace {
 
 // Digits with at most one point, and a suffix; false when it is anything else.
@@ -110,7 +102,7 @@ Result<uint64_t> parse_duration(std::string_view text) {
 
 namespace {
 
-// Characters, not bytes: columns of names line up whatever their script.
+// Counts characters, not bytes, so that names in any script line up.
 size_t width_of(std::string_view text) {
   return size_t(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }

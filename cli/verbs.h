@@ -1,5 +1,5 @@
-// Every verb of daily use: a file, or a folder of its name; registered here. Those to try it out
-// and measure are in lab/.
+// The verbs of daily use, each in a file or folder of its name. Verbs for trying and measuring are
+// in lab/.
 #pragma once
 
 #include <functional>
@@ -36,9 +36,8 @@ void add_status(Command& app, Context& context, Call* call);
 void add_doctor(Command& app, Context& context, Call* call);
 void add_keygen(Command& app, Context& context, Call* call);
 
-// What main() does, from arguments to the exit status. `lab` are the verbs to try it out and
-// measure, which not every build has: the program knows their names, and says where they are to be
-// had.
+// Runs the program and returns the exit status. `lab`: the verbs of lab/, which not every build
+// has; a build without them says where to get them.
 int run_program(int argc, char** argv, const std::vector<AddVerb>& lab);
 
 // A subcommand with its examples and the flags that all verbs take.

@@ -40,7 +40,7 @@ std::string to_line(const TensorDifference& difference) {
 }
 
 int verify(const Context& context, const VerifyArguments& options) {
-  const double start = now_seconds();
+  const double start = steady_seconds();
   Result<VerifyReport> result = [&]() -> Result<VerifyReport> {
     ProgressBar bar(context, "verify");
     const ApplyOptions how{context.threads, bar.callback()};
@@ -61,7 +61,7 @@ int verify(const Context& context, const VerifyArguments& options) {
                 {"elements", report.num_elements},
                 {"different", report.num_different},
                 {"differences", differences},
-                {"seconds", now_seconds() - start}});
+                {"seconds", steady_seconds() - start}});
   if (identical) {
     context.print("bit-identical: {}, {}", plural(report.num_tensors, "tensor"),
                   plural(report.num_elements, "element"));

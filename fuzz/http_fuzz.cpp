@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/bytes.h"
+#include "base/text.h"
 #include "serve/chain_server.h"
 #include "store/http/answers.h"
 #include "store/memory_store.h"

@@ -1,4 +1,4 @@
-// The program with every verb: what `make build` and the Debian package bring.
+// The program with all verbs, for `make build` and the Debian package.
 #include "cli/verbs.h"
 #include "lab/verbs.h"
 

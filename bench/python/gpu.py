@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Publish and pull from Python with weights on a GPU, through a store in memory: where the time of a step goes, and of the seed.
 
-    gpu.py [--tensors N] [--side N] [--rounds N] [--codec NAME] [--quantize FORMAT] [--exchange SHARE] [--json]
+    gpu.py [--tensors N] [--side N] [--rounds N] [--codec NAME] [--quantize FORMAT] [--exchange SHARE]
 
 Weights are N tensors of side x side bf16 that torch holds. Each round adds noise to all of them, which changes about 1.2 % of their
 bits, publishes, pulls into another set of tensors on the same GPU, and compares both bit for bit. The best and the median round count.
@@ -11,7 +11,6 @@ pause. The same in host memory, of every tenth array, is compared with numpy's `
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -55,24 +54,6 @@ def timed(call):
 
 def row(name: str, times: list[float]) -> dict[str, object]:
     return {"what": name, "best_ms": round(min(times), 2), "median_ms": round(statistics.median(times), 2)}
-
-
-def phases_of(report) -> list[str]:
-    """When each phase began and ended, in milliseconds."""
-    return [f"{phase.name} {phase.begin * 1e3:.1f}-{phase.end * 1e3:.1f}" for phase in report.phases]
-
-
-def proofs(engine: dict[str, torch.Tensor], store: str, rounds: int) -> dict[str, list[float]]:
-    """What it takes to prove all tensors, and a quarter of each, as one of four ranks would."""
-    quarter = next(iter(engine.values())).shape[1] // 4
-    slices = {
-        name: dw.Tensor(tensor[:, :quarter].contiguous(), shape=tensor.shape, offset=(0, 0)) for name, tensor in engine.items()
-    }
-    torch.cuda.synchronize()
-    return {
-        "prove(), all tensors": [timed(lambda: dw.torch.prove(engine, store))[1] for _ in range(rounds)],
-        "Proof of 1/4, columns": [timed(lambda: dw.live.Proof(slices))[1] for _ in range(rounds)],
-    }
 
 
 def swaps(exchange: dw.live.Exchange, rounds: int) -> list[float]:
@@ -126,7 +107,6 @@ def main() -> int:
     parser.add_argument("--codec", default="auto")
     parser.add_argument("--quantize", metavar="FORMAT", help="quantise first; then no exchange")
     parser.add_argument("--exchange", type=float, default=0.012, help="share of elements to exchange; 0: none")
-    parser.add_argument("--json", action="store_true", help="one JSON object and nothing else")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("skipped: no GPU")
@@ -145,9 +125,8 @@ def main() -> int:
     )
     seed, seed_ms = timed(publisher.publish)
     replica = dw.TensorReplica(store, engine)
-    whole, whole_ms = timed(replica.pull)
+    whole_ms = timed(replica.pull)[1]
     publish, pull, prepare, pause, size, share = [], [], [], [], 0, 0.0
-    phases = {"publish() of all": phases_of(seed), "pull() of all": phases_of(whole)}
     for number in range(options.rounds):
         before = trainer["w0000.weight"].clone()
         step(trainer, options.noise)
@@ -155,11 +134,8 @@ def main() -> int:
         done, took = timed(publisher.publish)
         size = done.bytes
         publish.append(took)
-        phases["publish()"] = phases_of(done)
         if number % 2 == 0:
-            done, took = timed(replica.pull)
-            pull.append(took)
-            phases["pull()"] = phases_of(done)
+            pull.append(timed(replica.pull)[1])
         else:
             prepare.append(timed(replica.prepare)[1])
             pause.append(timed(replica.commit)[1])
@@ -168,39 +144,19 @@ def main() -> int:
             return 1
     rows = [row("publish() of all, a seed", [seed_ms]), row("pull() of all", [whole_ms])]
     rows += [row("publish()", publish), row("pull()", pull), row("prepare()", prepare), row("commit(), the pause", pause)]
-    if options.quantize is None:
-        rows += [row(name, own) for name, own in proofs(engine, store, options.rounds).items()]
     sizes: dict[str, int] = {}
     if options.exchange != 0 and options.quantize is None:
         times, sizes = exchanged(engine, options.exchange, options.rounds)
         rows += [row(name, own) for name, own in times.items()]
     elements = options.tensors * options.side * options.side
-    report = {
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "weights": elements,
-        "changed": round(share, 5),
-        "bytes": size,
-        "seed_bytes": seed.bytes,
-        "codec": options.codec,
-        "quantize": options.quantize,
-        "rows": rows,
-        "phases": phases,
-        "exchange": sizes,
-    }
-    if options.json:
-        print(json.dumps(report))
-        return 0
     print(
-        f"{report['gpu']}, torch {report['torch']}: {elements / 1e9:.2f} B bf16 weights, {share:.2%} changed, {size / 1e6:.1f} MB, "
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}: {elements / 1e9:.2f} B bf16 weights, {share:.2%} changed, {size / 1e6:.1f} MB, "
         f"{options.quantize or 'not quantised'}, {options.codec}; the seed {seed.bytes / 1e9:.2f} GB"
     )
     for one in rows:
         print(f"  {one['what']:<24} best {one['best_ms']:8.2f} ms   median {one['median_ms']:8.2f} ms")
     if sizes:
         print("  lists of Exchange:", ", ".join(f"{name} {value:,}" for name, value in sizes.items()))
-    for name, own in phases.items():
-        print(f"  last {name}, ms: {', '.join(own)}")
     return 0
 
 

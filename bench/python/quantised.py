@@ -1,20 +1,14 @@
 """How much of a quantised checkpoint changes at a training step, and what a delta of it takes.
 
-usage: PYTHONPATH=build/python quantised.py CHECKPOINT... [--format NAME]... [--from BF16|F32]... [--json]
+usage: PYTHONPATH=build/python quantised.py CHECKPOINT... [--format NAME]... [--from BF16|F32]...
 
 CHECKPOINTs are safetensors files of one run, step by step: `deltawire simulate --masters` (F32: quantised from what BF16 rounds
 them to, and as they are), or a recorded run in BF16. Matrices alone whose columns are a multiple of 128, all of them
 quantised. For each format, over all steps: elements that changed (of packed formats: codes of four bits), scales that
-changed, and bits of delta (elements and scales together) per element that changed, for `tight` and `auto`. Beside
-them `bound`, the entropy of what a codec could know of each change alone: where it is, given the old code of four bits or the
-old exponent, with the chances of each tensor at each step; and the step, given the same, with the chances of the whole run. From BF16 only.
-Bytes are of a delta with `auto`, per step.
+changed, and bits of delta (elements and scales together) per element that changed, for `tight` and `auto`. Bytes are of a delta with `auto`, per step.
 """
 
 import argparse
-import json
-from collections import Counter
-
 import torch
 from safetensors import safe_open
 
@@ -43,48 +37,6 @@ def codes(tensor, bits=4):
     return tensor.view(torch.int16 if tensor.element_size() == 2 else torch.int32)
 
 
-def keys(tensor, packed):
-    """What a codec may look at of each old element: a code of four bits, or an exponent."""
-    if packed:
-        return codes(tensor).reshape(-1).int()
-    bits = {1: (0, 255), 2: (7, 255), 4: (23, 255)}[tensor.element_size()]
-    if tensor.dtype == torch.float8_e4m3fn:
-        bits = (3, 15)
-    return (integers(tensor) >> bits[0] & bits[1]).int()
-
-
-def integers(tensor):
-    dtype = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[tensor.element_size()]
-    return tensor.contiguous().reshape(-1).view(dtype).int()
-
-
-def entropy(counts):
-    """Bits of that many symbols, together."""
-    counts = counts[counts > 0].double()
-    total = counts.sum()
-    return float(total * total.log2() - (counts * counts.log2()).sum()) if len(counts) else 0.0
-
-
-class Bound:
-    """Bits of positions and of steps, each given the key of the old element."""
-
-    def __init__(self):
-        self.positions, self.steps = 0.0, {}
-
-    def add(self, kind, old, new, packed):
-        key = keys(old, packed)
-        before, after = (codes(t).reshape(-1).int() if packed else integers(t) for t in (old, new))
-        changed = before != after
-        all_of, changed_of = torch.bincount(key), torch.bincount(key[changed])
-        for k, count in enumerate(changed_of.tolist()):
-            self.positions += entropy(torch.tensor([count, int(all_of[k]) - count]))
-        for k, step in zip(key[changed].tolist(), (after - before)[changed].tolist(), strict=True):
-            self.steps.setdefault((kind, k), Counter())[step] += 1
-
-    def bits(self):
-        return self.positions + sum(entropy(torch.tensor(list(of.values()))) for of in self.steps.values())
-
-
 def is_element(name, tensor):
     packed = name.endswith((".weight", "_packed"))
     return packed and tensor.dim() == 2
@@ -95,20 +47,14 @@ def bits_of(tensor):
 
 
 class Counts:
-    def __init__(self, origin="BF16", bits=4, codecs=CODECS):
+    def __init__(self, bits=4, codecs=CODECS):
         self.bits = bits  # of a code that is packed
         self.elements = self.changed = self.scales = self.changed_scales = self.steps = 0
         self.bytes = dict.fromkeys(codecs, 0)
-        # Steps of masters are all different; the bound knows packed codes of four bits.
-        self.bound = Bound() if origin == "BF16" and bits == 4 else None
 
     def add(self, old, new):
         self.steps += 1
         for name, tensor in new.items():
-            if self.bound is not None and not name.endswith("_shape"):
-                element = is_element(name, tensor)
-                packed = element and tensor.dtype in (torch.int32, torch.uint8)
-                self.bound.add("element" if element else "scale", old[name], tensor, packed)
             if is_element(name, tensor):
                 a, b = codes(old[name], self.bits), codes(tensor, self.bits)
                 self.elements += b.numel()
@@ -126,7 +72,6 @@ class Counts:
             "changed_percent": 100 * self.changed / self.elements,
             "scales_percent": 100 * self.changed_scales / max(self.scales, 1),
             "bits_per_changed": each,
-            "bound": self.bound and self.bound.bits() / max(self.changed, 1),
             "bytes_per_step": {codec: count // self.steps for codec, count in self.bytes.items()},
         }
 
@@ -146,11 +91,10 @@ def main():
     parser.add_argument("checkpoints", nargs="+")
     parser.add_argument("--format", action="append", choices=[name for name in FORMATS if name != "gpt-oss-mxfp4"])
     parser.add_argument("--from", dest="origins", action="append", choices=["BF16", "F32"])
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     formats = options.format or SHOWN
     for origin in options.origins or ["BF16"]:
-        counts = {name: Counts(origin, 8 if name.startswith("int8") else 4) for name in ["as it is", *formats]}
+        counts = {name: Counts(8 if name.startswith("int8") else 4) for name in ["as it is", *formats]}
         before = None
         for path in options.checkpoints:
             now = states(path, formats, origin)
@@ -159,14 +103,10 @@ def main():
             before = now
         for name, count in counts.items():
             row = {"from": origin, "format": name, **count.row()}
-            if options.json:
-                print(json.dumps(row), flush=True)
-                continue
             each = "  ".join(f"{codec} {row['bits_per_changed'][codec]:7.2f}" for codec in CODECS)
             changed = f"changed {row['changed_percent']:8.4f} %  scales {row['scales_percent']:8.4f} %"
-            bound = f"  bound {row['bound']:7.2f}" if row["bound"] else ""
             size = row["bytes_per_step"]["auto"]
-            print(f"{origin} {name:24} {changed}  bytes {size:9}  bits {each}{bound}", flush=True)
+            print(f"{origin} {name:24} {changed}  bytes {size:9}  bits {each}", flush=True)
 
 
 if __name__ == "__main__":

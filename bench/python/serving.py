@@ -211,46 +211,13 @@ def watch(pipe: Connection) -> None:
             pipe.send([look.result() for look in looks])
 
 
-def stream(pipe: Connection) -> None:
-    """A client: gets a port and a request, and notes the times between tokens. Answers those that it has not told yet."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    port, body = pipe.recv()
-    gaps: list[float] = []
-
-    def read() -> None:
-        while True:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
-            try:
-                text = json.dumps(body | {"stream": True})
-                connection.request("POST", "/v1/completions", text, {"content-type": "application/json"})
-                last = None
-                for line in connection.getresponse():
-                    if line.startswith(b"data: {"):
-                        now = time.monotonic()
-                        if last is not None:
-                            gaps.append(now - last)
-                        last = now
-            except (OSError, http.client.HTTPException):
-                time.sleep(0.1)
-            finally:
-                connection.close()
-
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        pipe.recv()
-        noted = list(gaps)
-        del gaps[: len(noted)]
-        pipe.send(noted)
-
-
 class Clients:
-    """Generate until they are stopped. The first one is a stream, in a process of its own."""
+    """Generate until they are stopped."""
 
-    def __init__(self, server: VllmServer, streamer: Helper, count: int, tokens: int) -> None:
-        self._server, self._stream, self._stop = server, streamer, threading.Event()
+    def __init__(self, server: VllmServer, count: int, tokens: int) -> None:
+        self._server, self._stop = server, threading.Event()
         self._body = {"model": server.model, "max_tokens": tokens, "temperature": 1.0, "ignore_eos": True}
-        self._stream.send((server.port, self._body | {"prompt": "client 0"}))
-        self._threads = [threading.Thread(target=self._generate, args=(number,), daemon=True) for number in range(1, count)]
+        self._threads = [threading.Thread(target=self._generate, args=(number,), daemon=True) for number in range(count)]
         for thread in self._threads:
             thread.start()
 
@@ -258,13 +225,8 @@ class Clients:
         while not self._stop.is_set():
             self._server.call("POST", "/v1/completions", self._body | {"prompt": f"client {number}"})
 
-    def gaps(self) -> list[float]:
-        self._stream.send("gaps")
-        return list(self._stream.answer(10))
-
     def stop(self) -> None:
         self._stop.set()
-        self._stream.stop()
         for thread in self._threads:
             thread.join()
 
@@ -359,17 +321,15 @@ def tokens_of(server: VllmServer) -> float:
 
 
 def measure_rate(
-    name: str, server: VllmServer, clients: Clients, seconds: float, results: Results, step: Callable[[], None]
+    name: str, server: VllmServer, seconds: float, results: Results, step: Callable[[], None]
 ) -> float:
-    """Tokens per second, and the gaps between two tokens of a client; `step` once a second, or as often as it can be done."""
-    clients.gaps()
+    """Tokens per second; `step` once a second, or as often as it can be done."""
     before, began, steps, first = server.status(), time.monotonic(), 0, tokens_of(server)
     while time.monotonic() < began + seconds:
         step()
         steps += 1
         time.sleep(max(0.0, began + steps - time.monotonic()))
     took, tokens, after = time.monotonic() - began, tokens_of(server) - first, server.status()
-    gaps = sorted(1e3 * gap for gap in clients.gaps()) or [0.0]
     results.add(
         "rate",
         name=name,
@@ -378,15 +338,12 @@ def measure_rate(
         steps=steps,
         updates=after["updates"] - before["updates"],
         paused_ms=round(1e3 * (after["pause_seconds_total"] - before["pause_seconds_total"]), 2),
-        gap_median_ms=round(statistics.median(gaps), 2),
-        gap_p99_ms=round(gaps[int(0.99 * (len(gaps) - 1))], 2),
-        gap_worst_ms=round(gaps[-1], 2),
         failures=after["failures"] - before["failures"],
     )
     return tokens / took
 
 
-def measure_following(trainer: Trainer, server: VllmServer, clients: Clients, options: argparse.Namespace, results: Results) -> None:
+def measure_following(trainer: Trainer, server: VllmServer, options: argparse.Namespace, results: Results) -> None:
     other = dw.Publisher(str(trainer.folder / "other"), trainer.tensors, anchors=dw.Anchors(by_bytes=False))
     rates: dict[str, list[float]] = {"nobody follows": [], "the server follows": []}
     for _ in range(options.windows):
@@ -394,7 +351,7 @@ def measure_following(trainer: Trainer, server: VllmServer, clients: Clients, op
             trainer.change()
             publish()  # all that changed in the window of the other
             server.wait_for(trainer.version, PATIENCE)
-            own.append(measure_rate(name, server, clients, options.seconds, results, lambda: (trainer.change(), publish())))
+            own.append(measure_rate(name, server, options.seconds, results, lambda: (trainer.change(), publish())))
     without, following = (statistics.median(own) for own in rates.values())
     results.add("following", tokens_per_second=rates, ratio_of_medians=round(following / without, 4))
     del other
@@ -418,7 +375,7 @@ def compare(ours: Any, theirs: Any, results: Results) -> bool:
 
 
 def run(options: argparse.Namespace, folder: Path, results: Results) -> bool:
-    began, watcher, streamer = time.monotonic(), Helper(watch), Helper(stream)
+    began, watcher = time.monotonic(), Helper(watch)
 
     def done(what: str) -> None:
         print(f"[{time.monotonic() - began:6.1f} s, {shutil.disk_usage(folder).free / 1e9:5.1f} GB left] {what}", flush=True)
@@ -448,7 +405,7 @@ def run(options: argparse.Namespace, folder: Path, results: Results) -> bool:
         done("the server answers")
         server.wait_for(trainer.version, 180)
         done(f"version {trainer.version} is served")
-        clients = Clients(server, streamer, options.clients, options.tokens)
+        clients = Clients(server, options.clients, options.tokens)
         watcher.send((server.port, str(local)))
         try:
             time.sleep(options.warm)
@@ -456,7 +413,7 @@ def run(options: argparse.Namespace, folder: Path, results: Results) -> bool:
             server.wait_for(trainer.version, PATIENCE)
             measure_versions(trainer, server, watcher, options.versions, results)
             done(f"{options.versions} versions")
-            measure_following(trainer, server, clients, options, results)
+            measure_following(trainer, server, options, results)
             done("tokens per second")
         finally:
             watcher.stop()

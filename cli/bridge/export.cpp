@@ -21,11 +21,8 @@ struct ExportArguments {
 
 Json export_json(const ExportedVersion& exported) {
   const ForeignSummary& target = exported.target;
-  Json json = {{"dialect", target.dialect},   {"version", target.version},
-               {"full", target.full},         {"encoding", target.encoding},
-               {"checksum", target.checksum}, {"tensors", target.num_tensors},
-               {"files", target.num_files},   {"bytes", target.file_bytes}};
-  json["base"] = target.base ? Json(*target.base) : nullptr;
+  Json json = foreign_json(target);
+  json["base"] = or_null(target.base);
   json["seconds"] = exported.seconds;
   json["note"] = exported.note;
   return json;

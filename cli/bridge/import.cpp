@@ -22,15 +22,7 @@ Json import_json(const ImportedVersion& imported) {
   json["read_seconds"] = imported.read_seconds;
   json["seconds"] = imported.seconds;
   json["base"] = imported.base;
-  if (!imported.source) {
-    json["source"] = nullptr;
-    return json;
-  }
-  const ForeignSummary& source = *imported.source;
-  json["source"] = {{"dialect", source.dialect},   {"version", source.version},
-                    {"full", source.full},         {"encoding", source.encoding},
-                    {"checksum", source.checksum}, {"tensors", source.num_tensors},
-                    {"files", source.num_files},   {"bytes", source.file_bytes}};
+  json["source"] = imported.source ? foreign_json(*imported.source) : Json();
   return json;
 }
 
@@ -72,7 +64,7 @@ class ImportCall {
     options.range = arguments_.bridge.range();
     options.source_may_be_empty = arguments_.bridge.follow;
     options.memory_bytes = arguments_.bridge.memory_bytes;
-    // Who names a base, and waits for the end of it, means a new run where the store holds none.
+    // With --base and without --follow, an empty store means a new run.
     options.publish.new_run =
         options.publish.new_run || (!arguments_.bridge.follow && !options.base.empty());
     options.publish.limits.threads = context_.threads;

@@ -1,4 +1,4 @@
-// What `import` and `export` are told alike.
+// Options shared by `import` and `export`.
 #pragma once
 
 #include <optional>
@@ -28,6 +28,14 @@ struct BridgeVerbOptions {
     return version ? BridgeRange{version, version} : BridgeRange{from, to};
   }
 };
+
+// A version of another project, as --json prints it.
+inline Json foreign_json(const ForeignSummary& version) {
+  return {{"dialect", version.dialect},   {"version", version.version},
+          {"full", version.full},         {"encoding", version.encoding},
+          {"checksum", version.checksum}, {"tensors", version.num_tensors},
+          {"files", version.num_files},   {"bytes", version.file_bytes}};
+}
 
 // DIALECT comes first: call it before the other arguments are added.
 inline void add_dialect(Command* verb, BridgeVerbOptions* options) {

@@ -1,4 +1,4 @@
-// What `deltawire doctor` has found: a line for each check, printed as soon as it is known.
+// The results of `deltawire doctor`: one line per check, printed at once.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,19 @@ class Checks {
  public:
   explicit Checks(const Context& context) : context_(context) {}
 
-  // `values`: more for machines. `next`: what to do about it.
+  // `values`: additional members for --json. `next`: what to do about it.
   void ok(std::string_view what, std::string_view detail, const Json& values = {});
   void warn(std::string_view what, std::string_view detail, std::string_view next,
             const Json& values = {});
-  // Empty `next`: what helps with such a failure in general.
+  // ok() or warn().
+  void judge(bool good, std::string_view what, std::string_view detail, std::string_view next,
+             const Json& values = {}) {
+    good ? ok(what, detail, values) : warn(what, detail, next, values);
+  }
+  // With an empty `next`, prints the usual advice for such a failure.
   void fail(std::string_view what, const Status& status, std::string next = {});
 
-  // Says how many failed; gives the exit status, that of the first failure.
+  // Prints a summary; returns the exit status of the first failure.
   int finish() const;
 
  private:
@@ -39,15 +44,15 @@ class Checks {
 };
 
 struct Needs {
-  std::filesystem::path local;  // a replica's folder; empty: none was named
-  uint64_t model_bytes = 0;     // 0: no model was named
+  std::filesystem::path local;  // a replica's folder; empty: not given
+  uint64_t model_bytes = 0;     // 0: not given
 };
 void check_machine(Checks* checks, const Needs& needs);
 
 struct StoreTarget {
   std::string url;
   StoreOptions options;
-  bool read_only = false;  // put no probe
+  bool read_only = false;  // write no probe
 };
 void check_store(Checks* checks, const StoreTarget& target);
 void check_engine(Checks* checks, const std::string& url, double timeout_seconds);

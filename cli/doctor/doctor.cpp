@@ -101,7 +101,7 @@ uint64_t parse_params(const std::string& text) {
   return 2 * *count;
 }
 
-// [{"what": "torch", "detail": "2.9.1", "next": ""}, ...]; what has a next step is a warning.
+// [{"what": "torch", "detail": "2.9.1", "next": ""}, ...]; an entry with a next step is a warning.
 Json parse_package(const std::string& text) {
   Json list = parse_json(text);
   bool good = list.is_array();

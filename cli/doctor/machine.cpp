@@ -1,4 +1,4 @@
-// What this machine has: instruction sets, GPUs, memory, disks, limits, its clock.
+// Checks of this machine: instruction sets, GPUs, memory, disks, limits and clock.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/timex.h>
@@ -39,7 +39,7 @@ void check_kernels(Checks* checks) {
              {{"chosen", kernels().name}, {"available", names}});
 }
 
-// The first word of a file of the kernel's; 0: it is not a number.
+// The number at the start of a kernel file; 0 if there is none.
 uint64_t number_in(const char* path, const char* after = "") {
   std::ifstream file(path);
   std::string word;
@@ -98,11 +98,10 @@ void check_gpu(Checks* checks, int device) {
                        {"capability", info->capability},
                        {"driver", info->driver},
                        {"runtime", info->runtime}};
-  if (is_compiled_for(info->capability)) return checks->ok(what, text, values);
-  checks->warn(what, text,
-               fmt::format("build with CUDAARCHS={} (docs/building.md), or work on the CPU",
-                           info->capability),
-               values);
+  checks->judge(is_compiled_for(info->capability), what, text,
+                fmt::format("build with CUDAARCHS={} (docs/building.md), or work on the CPU",
+                            info->capability),
+                values);
 }
 #endif
 
@@ -156,7 +155,7 @@ struct Disk {
 };
 
 void check_disk(Checks* checks, const Disk& disk) {
-  // What is not there yet is made on the disk of the folder above it.
+  // A path that does not exist yet will be on the disk of its parent folder.
   std::error_code error;
   std::filesystem::path there = std::filesystem::absolute(disk.folder, error).lexically_normal();
   while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
@@ -235,9 +234,10 @@ void check_files(Checks* checks) {
   const Json values = {{"soft", files.rlim_cur}, {"hard", files.rlim_max}};
   if (files.rlim_max == RLIM_INFINITY) return checks->ok("open files", "no limit", values);
   const std::string text = "at most " + human_count(files.rlim_max);
-  if (files.rlim_max >= kFewestFiles) return checks->ok("open files", text, values);
-  checks->warn("open files", text + "; a server has one open for each connection",
-               "raise it: ulimit -Hn 65536, LimitNOFILE= of systemd", values);
+  const bool enough = files.rlim_max >= kFewestFiles;
+  checks->judge(enough, "open files",
+                text + (enough ? "" : "; a server has one open for each connection"),
+                "raise it: ulimit -Hn 65536, LimitNOFILE= of systemd", values);
 }
 
 void check_clock(Checks* checks) {
@@ -247,8 +247,8 @@ void check_clock(Checks* checks) {
   const std::string text =
       utc_text(now) + (is_synchronised ? ", synchronised" : ", not known to be synchronised");
   const Json values = {{"time", now}, {"synchronised", is_synchronised}};
-  if (now >= kOldestClock) return checks->ok("clock", text, values);
-  checks->warn("clock", text, "set it: timedatectl set-ntp true, or chronyc makestep", values);
+  checks->judge(now >= kOldestClock, "clock", text,
+                "set it: timedatectl set-ntp true, or chronyc makestep", values);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What is asked of others: a store, the chain in it, engines.
+// Checks of a store, its chain and engines.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ constexpr char kSetClock[] =
     "set the clock that is wrong: timedatectl set-ntp true, or chronyc makestep; heartbeats and "
     "leases go by the store's, and S3 refuses requests of 15 minutes ago";
 
-// Whether it answers, and how fast. False: it is no use to ask for more.
+// Checks whether the store answers, and how fast. False if further checks are useless.
 bool check_reachable(Checks* checks, Store& store) {
   double best = 0;
   for (int i = 0; i < 4; ++i) {  // the first one connects
@@ -45,16 +45,15 @@ bool check_reachable(Checks* checks, Store& store) {
 }
 
 void check_skew(Checks* checks, int64_t ahead) {
-  const std::string text = ahead == 0 ? "that of the store shows the same time"
-                                      : fmt::format("that of the store is {} {} this machine's",
-                                                    plural(uint64_t(std::abs(ahead)), "second"),
-                                                    ahead > 0 ? "ahead of" : "behind");
+  const std::string text =
+      ahead == 0 ? "shows the same time as this machine's"
+                 : fmt::format("{} {} this machine's", plural(uint64_t(std::abs(ahead)), "second"),
+                               ahead > 0 ? "ahead of" : "behind");
   const Json values = {{"store_ahead_seconds", ahead}};
-  if (std::abs(ahead) <= kMostSkewSeconds) return checks->ok("store clock", text, values);
-  checks->warn("store clock", text, kSetClock, values);
+  checks->judge(std::abs(ahead) <= kMostSkewSeconds, "store clock", text, kSetClock, values);
 }
 
-// What to do about a step that failed; empty: what helps with such a failure in general.
+// The next step for a failed check; empty for the general one of its code.
 std::string next_of(const ProbeStep& step) {
   if (step.status.code() == Code::kCorruption) {
     return "bytes change on the way: check the server, its disks, and proxies";
@@ -91,7 +90,7 @@ void check_rights(Checks* checks, Store& store) {
   if (probe.clock_ahead) check_skew(checks, *probe.clock_ahead);
 }
 
-// Names are chosen by whoever may write to the store: few are shown, and none is long.
+// Anyone who can write to the store chooses these names, so few are shown, and none is long.
 std::string some_names(const std::vector<std::string>& names) {
   const size_t count = std::min(names.size(), kMostNames);
   std::string text =
@@ -120,14 +119,10 @@ Status check_replicas(Checks* checks, const Chain& chain) {
   }
   const Json values = {
       {"replicas", beats.size()}, {"gone", gone}, {"failing", failing}, {"unreadable", unreadable}};
-  if (gone.empty() && failing.empty() && unreadable.empty()) {
-    checks->ok("replicas", text, values);
-  } else {
-    checks->warn("replicas", text,
-                 "deltawire status STORE says more; start them again, or remove what is left of "
-                 "one with status STORE --forget NAME",
-                 values);
-  }
+  checks->judge(gone.empty() && failing.empty() && unreadable.empty(), "replicas", text,
+                "deltawire status STORE says more; start them again, or remove what is left of one "
+                "with status STORE --forget NAME",
+                values);
   return {};
 }
 
@@ -165,7 +160,7 @@ std::string text_in(const nlohmann::json& answer, const char* key) {
   return printable(found->is_string() ? found->get<std::string>() : json_text(*found));
 }
 
-// Any answer, whatever its status: one that is not ready answers 503.
+// Accepts any HTTP status: a server that is not ready answers 503.
 class EngineAsker {
  public:
   EngineAsker(std::string url, Secret key, double timeout_seconds)
@@ -242,7 +237,7 @@ void check_store(Checks* checks, const StoreTarget& target) {
 void check_engine(Checks* checks, const std::string& typed, double timeout_seconds) {
   EngineOptions options;
   if (const char* key = std::getenv("DELTAWIRE_ENGINE_API_KEY")) options.api_key = Secret(key);
-  // Refuses what is wrong with URL or key, and asks nothing.
+  // Checks the URL and the key without a request.
   if (const auto engine = make_engine("vllm=" + typed, options); !engine.ok()) {
     return checks->fail("engine", engine.status());
   }

@@ -32,6 +32,15 @@ std::map<DType, DTypeTotals> add_up(const Tensors& tensors) {
   return totals;
 }
 
+DTypeTotals sum_of(const std::map<DType, DTypeTotals>& totals) {
+  DTypeTotals sum;
+  for (const auto& [dtype, total] : totals) {
+    sum.num_elements += total.num_elements;
+    sum.size_bytes += total.size_bytes;
+  }
+  return sum;
+}
+
 Json to_json(DType dtype, const DTypeTotals& total) {
   return {{"dtype", dtype_name(dtype)},
           {"tensors", total.num_tensors},
@@ -51,12 +60,8 @@ Json to_json(const Checkpoint& checkpoint, const Tensors& tensors,
                      {"tensors", file.tensors.size()},
                      {"metadata", metadata}});
   }
-  uint64_t elements = 0, bytes = 0;
-  for (const auto& [dtype, total] : totals) {
-    dtypes.push_back(to_json(dtype, total));
-    elements += total.num_elements;
-    bytes += total.size_bytes;
-  }
+  for (const auto& [dtype, total] : totals) dtypes.push_back(to_json(dtype, total));
+  const DTypeTotals sum = sum_of(totals);
   for (const CheckpointTensor* tensor : tensors) {
     list.push_back({{"name", tensor->view.name},
                     {"dtype", dtype_name(tensor->view.dtype)},
@@ -67,8 +72,8 @@ Json to_json(const Checkpoint& checkpoint, const Tensors& tensors,
   return {{"kind", "checkpoint"},
           {"path", checkpoint.path().string()},
           {"tensors", tensors.size()},
-          {"elements", elements},
-          {"bytes", bytes},
+          {"elements", sum.num_elements},
+          {"bytes", sum.size_bytes},
           {"dtypes", dtypes},
           {"files", files},
           {"tensor_list", list}};
@@ -76,14 +81,10 @@ Json to_json(const Checkpoint& checkpoint, const Tensors& tensors,
 
 void say_summary(const Context& context, const Checkpoint& checkpoint, const Tensors& tensors,
                  const std::map<DType, DTypeTotals>& totals) {
-  uint64_t elements = 0, bytes = 0;
-  for (const auto& [dtype, total] : totals) {
-    elements += total.num_elements;
-    bytes += total.size_bytes;
-  }
+  const DTypeTotals sum = sum_of(totals);
   context.print("checkpoint  {}", shown_path(checkpoint.path().string()));
-  context.print("tensors     {}, {}, {}", human_count(tensors.size()), plural(elements, "element"),
-                human_bytes(double(bytes)));
+  context.print("tensors     {}, {}, {}", human_count(tensors.size()),
+                plural(sum.num_elements, "element"), human_bytes(double(sum.size_bytes)));
   for (const auto& [dtype, total] : totals) {
     if (totals.size() == 1) {
       context.print("dtype       {}", dtype_name(dtype));
@@ -105,11 +106,8 @@ void say_tensors(const Context& context, const Checkpoint& checkpoint, Tensors t
   std::stable_sort(tensors.begin(), tensors.end(), [](const auto* a, const auto* b) {
     return a->view.bytes.size() > b->view.bytes.size();
   });
-  const size_t listed = all ? tensors.size() : std::min(tensors.size(), kListedTensors);
-  context.say("");
-  context.say(listed == tensors.size()
-                  ? "Tensors, largest first:"
-                  : fmt::format("The {} largest tensors (--all lists all):", listed));
+  const size_t listed =
+      say_listed(context, tensors.size(), all, "Tensors, largest first", "largest tensors");
   std::vector<Table::Column> columns = {
       {"bytes"}, {"dtype", false}, {"shape", false}, {"tensor", false}};
   const bool with_file = checkpoint.files().size() > 1;

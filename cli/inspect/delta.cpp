@@ -28,9 +28,7 @@ struct Totals {
   }
 };
 
-double ratio(uint64_t a, uint64_t b) { return b == 0 ? 0 : double(a) / double(b); }
-
-// A tensor that comes whole has no before: no elements of it "changed".
+// A tensor that is sent whole has no old elements, so none of them "changed".
 bool is_whole(const Delta::Entry& item) { return !item.entry.old_digest; }
 
 Json ratio_or_null(bool known, uint64_t a, uint64_t b) {
@@ -42,7 +40,7 @@ std::string codec_name(CodecId id) {
   return codec == nullptr ? "unknown" : std::string(codec->name());
 }
 
-// By codec; tensors that come whole by themselves.
+// Lists codecs; tensors that are sent whole are listed separately.
 std::map<std::pair<CodecId, bool>, Totals> by_codec(const Entries& entries) {
   std::map<std::pair<CodecId, bool>, Totals> totals;
   for (const Delta::Entry* item : entries) totals[{item->entry.codec, is_whole(*item)}].add(*item);
@@ -121,11 +119,8 @@ void say_entries(const Context& context, Entries entries, bool all) {
   std::stable_sort(entries.begin(), entries.end(), [](const auto* a, const auto* b) {
     return a->payload.size() > b->payload.size();
   });
-  const size_t listed = all ? entries.size() : std::min(entries.size(), kListedTensors);
-  context.say("");
-  context.say(listed == entries.size()
-                  ? "Tensors, largest payload first:"
-                  : fmt::format("The {} largest payloads (--all lists all):", listed));
+  const size_t listed = say_listed(context, entries.size(), all, "Tensors, largest payload first",
+                                   "largest payloads");
   Table table({{"bytes"},
                {"changed"},
                {"density"},

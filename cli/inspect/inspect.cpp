@@ -54,12 +54,9 @@ Status inspect_version(const Context& context, const InspectOptions& options,
   context.print("files       {}, {}", summary.num_files, human_bytes(double(summary.file_bytes)));
   context.print("tensors     {}", human_count(summary.num_tensors));
   std::ranges::stable_sort(tensors, std::greater(), &ForeignTensorSummary::payload_bytes);
-  const size_t listed = options.all ? tensors.size() : std::min(tensors.size(), kListedTensors);
-  if (listed == 0) return {};
-  context.say("");
-  context.say(listed == tensors.size()
-                  ? "Tensors, largest first:"
-                  : fmt::format("The {} largest tensors (--all lists all):", listed));
+  if (tensors.empty()) return {};
+  const size_t listed =
+      say_listed(context, tensors.size(), options.all, "Tensors, largest first", "largest tensors");
   const bool has_form = !tensors[0].form.empty();
   std::vector<Table::Column> columns = {{"bytes"}, {"tensor", false}};
   if (has_form) columns.insert(columns.begin() + 1, Table::Column{"form", false});

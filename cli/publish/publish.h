@@ -1,4 +1,4 @@
-// What `publish` is told, with and without --watch, and what it says of a version.
+// Options and reports of `publish`, with and without --watch.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -30,7 +30,7 @@ struct PublishVerbOptions {
   double wait_timeout = 60;
   std::shared_ptr<Store> opened_store;  // by open_publisher()
 
-  // What is left to do after parsing.
+  // Completes the options after parsing.
   Status complete(const Context& context);
   // InvalidArgument where CKPT and STORE are given in the wrong order.
   Status check_order() const;
@@ -40,14 +40,14 @@ struct PublishVerbOptions {
 
 Result<Publisher> open_publisher(PublishVerbOptions* options);
 
-// What --wait-for asks for; none without it, or where the store fails. Adds a warning for each
-// replica that does not hold the version in time: the version is committed all the same.
+// Implements --wait-for; none without it or if the store fails. Adds a warning for each replica
+// that does not hold the version in time; the version is committed in any case.
 std::optional<HoldersReport> wait_for_holders(const PublishVerbOptions& options,
                                               PublishReport* report);
 Json to_json(const HoldersReport& report);
 std::string one_line(const HoldersReport& report);
 
-// Publishes every checkpoint that appears in a folder, until it is told to stop.
+// Publishes every checkpoint that appears in a folder, until interrupted.
 int watch(const Context& context, PublishVerbOptions& options);
 
 inline constexpr std::string_view kFloat32Hint =
@@ -56,7 +56,7 @@ inline constexpr std::string_view kFloat32Hint =
 
 Json to_json(const PublishReport& report);
 void say_report(const Context& context, const PublishReport& report);
-// One line, for those who publish many.
+// A one-line report, for --watch.
 std::string one_line(const PublishReport& report);
 
 }  // namespace deltawire::cli

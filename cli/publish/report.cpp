@@ -7,8 +7,6 @@
 namespace deltawire::cli {
 namespace {
 
-double ratio(uint64_t a, uint64_t b) { return b == 0 ? 0 : double(a) / double(b); }
-
 std::string phases_text(const PublishReport& report) {
   std::string text;
   for (const Phase& phase : report.phases) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kLongestPause = 60;
 
-// What no later attempt can change.
+// Failures that a retry cannot fix.
 bool is_final(const Status& status) {
   switch (status.code()) {
     case Code::kInvalidArgument:
@@ -47,7 +47,7 @@ class Watcher {
       }
       record_failure("publish", status);
       if (is_final(status) || options_.once) return status;
-      // Whatever it was: what the chain holds decides how to go on.
+      // After any failure, the state of the chain decides how to continue.
       publisher_.reset();
       log_event(LogLevel::kError, "publish.failed",
                 {{"error", status}, {"retry_in_seconds", pause}});
@@ -73,7 +73,7 @@ class Watcher {
     }
     for (const std::filesystem::path& checkpoint : ready) {
       DW_ASSIGN_OR_RETURN(PublishReport report, publisher_->publish_checkpoint(checkpoint));
-      options_.publish.accept_loss = false;  // what is lost from now on is another loss
+      options_.publish.accept_loss = false;  // applies to one loss only
       record_publish(report);
       if (!remembers_) DW_RETURN_IF_ERROR(remember_by_run());
       DW_RETURN_IF_ERROR(folder_.remember(checkpoint));
@@ -99,7 +99,7 @@ class Watcher {
     return {};
   }
 
-  // Beside the snapshot: both say how far this run has come.
+  // The file is stored beside the snapshot, which also records the progress of this run.
   Status remember_by_run() {
     if (remembers_) return {};
     const std::filesystem::path folder = options_.snapshot_of(publisher_->run());

@@ -51,7 +51,7 @@ struct Plan {
   // For people: what following every single version from the held one (or the seed) would cost, and
   // the size of the newest anchor that the target knows of.
   uint64_t all_deltas_bytes = 0, anchor_bytes = 0;
-  // Records that were damaged or did not fit, and that the plan goes around.
+  // Records that were damaged or inconsistent, and that the plan avoids.
   std::vector<std::string> notes;
 };
 
@@ -65,7 +65,7 @@ struct AddedHop {
 // The object of the store that holds a file beside the weights.
 std::string object_of(const SideFile& file);
 
-// How much of a tensor a version changed.
+// The share of a tensor that a version changed.
 struct ChangeCounts {
   std::string tensor;
   uint64_t num_changed = 0, num_elements = 0;
@@ -83,7 +83,7 @@ struct Lease {
   bool operator==(const Lease&) const = default;
 };
 
-// What a replica leaves in the store about itself.
+// The heartbeat that a replica writes to the store.
 struct Heartbeat {
   std::string name;          // of the replica, as people know it
   std::string id = {};       // of the replica's folder, the same after a restart; or of its process
@@ -108,11 +108,12 @@ struct ListedHeartbeat {
   // Since the store took it, as Chain::replicas() found it.
   int64_t age_seconds = 0;
 
-  // Not heard of for three times its own interval: its process has ended, or cannot write any more.
+  // No heartbeat for three of its own intervals: its process has ended or cannot write to the
+  // store.
   bool is_gone() const;
 };
 
-// A replica that is heard of, and whether it holds a version.
+// A live replica, and whether it holds a version.
 struct Holder {
   std::string name;
   std::optional<Identity> held;
@@ -121,7 +122,7 @@ struct Holder {
 
 struct HoldersGoal {
   std::optional<uint64_t> version;   // none: the head
-  std::optional<uint64_t> replicas;  // so many hold it; none: all that are heard of
+  std::optional<uint64_t> replicas;  // how many must hold it; none: all live ones
   double timeout_seconds = 60;
   std::function<bool()> cancelled = {};  // asked several times a second
 };
@@ -177,7 +178,7 @@ struct GcReport {
   std::vector<std::string> notes;               // unusual findings, for people
 };
 
-// What fsck_chain() of deltawire/maintain.h has found.
+// The report of fsck_chain(), deltawire/maintain.h.
 struct FsckReport {
   uint64_t head = 0;
   uint64_t num_versions = 0, num_hops = 0, num_schemas = 0, num_parts = 0;
@@ -223,7 +224,7 @@ class Chain {
   };
   Result<Newest> newest_after(uint64_t known) const;
 
-  // Those that are there, ascending: what gc removed is not. A request per thousand.
+  // The existing versions, ascending, without those that gc removed. One request per thousand.
   Result<std::vector<uint64_t>> versions() const;
   // Checked: record, run, version, and that parts lie where parts may. NotFound when it was pruned
   // or never published.
@@ -249,8 +250,9 @@ class Chain {
   Status unpin(uint64_t version) const;
   Result<std::vector<uint64_t>> pins() const;  // ascending, each version once
 
-  // What replicas have left about themselves. Hints: whoever may write to the store can write one.
-  // Ages are by the store's clock; by this machine's where the store cannot be asked for its time.
+  // Heartbeats of replicas. They are only hints, because anyone who can write to the store can
+  // write one. Ages are by the store's clock; by this machine's where the store cannot be asked for
+  // its time.
   Result<std::vector<ListedHeartbeat>> replicas() const;
   // Waits until replicas have written into the store that they hold a version. Asks the store again
   // and again, at most twice a second once it has taken longer. NotFound: there is no such version.
@@ -275,7 +277,7 @@ class Chain {
   std::shared_ptr<const Impl> impl_;
 };
 
-// Where a replica is, seen from its chain.
+// The position of a replica relative to its chain.
 struct Standing {
   // "current", "behind", "ahead", "other run", "other history"; "unknown": it holds nothing
   std::string_view word = "unknown";

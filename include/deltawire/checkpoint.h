@@ -67,7 +67,7 @@ class Checkpoint {
   // For those who have read the bytes and are about to trust them. Io, naming the file, when some
   // of what was read had been cut off or could not be read from the disk.
   Status check_whole() const;
-  // The same, and Io when a file was written to since open(), as far as its size and times tell.
+  // Also Io if a file was written to since open(), judging by its size and times.
   Status check_unchanged() const;
 
  private:

@@ -58,8 +58,8 @@ struct ApplyReport {
   uint64_t num_changed = 0;  // elements
   uint64_t weights_bytes = 0;
   Digest target;
-  // Whether the delta said what the result's state must be. The parts of a chain's versions leave
-  // that to their manifest: of one applied by itself only its tensors are proven.
+  // Whether the delta states the digest of the result. The parts of a chain leave that to their
+  // manifest, so applying a single part checks only its tensors.
   bool target_known = true;
 };
 
@@ -112,7 +112,7 @@ Result<DiffReport> write_part(const std::filesystem::path& out,
                               const std::vector<TensorChange>& changes, const Digest& base,
                               const Digest& target, const DiffOptions& options);
 
-// What a delta says of one tensor, or of one box of it.
+// The entry of a delta for one tensor, or for one box of it.
 struct TensorDeltaEntry {
   std::string tensor;
   DType dtype = DType::kU8;

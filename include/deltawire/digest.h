@@ -62,7 +62,7 @@ class Sums {
   // Bytes that lie at `offset` of their tensor. Cuts that are no multiples of eight bytes are
   // fine: a word that is cut is kept until its other bytes come, and takes space in to_string().
   void add(std::span<const uint8_t> bytes, uint64_t offset);
-  // Those of other bytes of the same tensor.
+  // Adds the sums of other bytes of the same tensor.
   void add(const Sums& other);
   // Whole words of `num_bytes` in all that were summed elsewhere, in either lane. No bytes: words
   // that were added are now others, and these are their terms now, less those before.
@@ -70,12 +70,12 @@ class Sums {
 
   // The tensor's digest, when each of its bytes was added once. InvalidArgument when their number
   // is wrong, and when a word that is cut has a byte twice or never. It cannot see that one whole
-  // word came twice and another never: whoever adds boxes checks first that they tile the tensor
-  // (Proof).
+  // word came twice and another never: callers that add boxes must check first that they tile the
+  // tensor (Proof).
   Result<Digest> finish(uint64_t size_bytes) const;
   uint64_t num_bytes() const noexcept { return num_bytes_; }
 
-  // For other processes: hex digits, colons and commas.
+  // A text for other processes: hex digits, colons and commas.
   std::string to_string() const;
   static Result<Sums> parse(std::string_view text);
 

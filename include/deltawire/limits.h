@@ -1,4 +1,4 @@
-// What work may take of a machine.
+// Limits of the resources that an operation may use.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct Limits {
   uint64_t memory_bytes = uint64_t{2} << 30;  // beside the weights, mapped files and snapshots
 };
 
-// For tensors in a GPU's memory.
+// Limits for tensors in a GPU's memory.
 struct CudaOptions {
   CUstream_st* stream = nullptr;  // what the tensors are made on; work goes there too
   uint64_t scratch_bytes = uint64_t{256} << 20;  // of the GPU's memory, beside weights and snapshot

@@ -81,10 +81,10 @@ struct FsckOptions {
 };
 
 // Checks a whole chain: every record and link, every object, and, unless `quick`, that every
-// version decodes to the digests that its manifest promises. Signatures must hold, whoever made
-// them; with trusted keys they must be by one of those. Fails only when the store does: what is
-// wrong with the chain is in the report. A chain that is published to, or collected, meanwhile may
-// show what is under way as a warning.
+// version decodes to the digests that its manifest promises. Signatures must be valid and, if
+// trusted keys are given, made by one of them. Fails only if the store fails: the report lists the
+// defects of the chain. A chain that is published to, or collected, meanwhile may show what is
+// under way as a warning.
 Result<FsckReport> fsck_chain(const Chain& chain, const FsckOptions& options = {});
 
 }  // namespace deltawire

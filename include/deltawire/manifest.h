@@ -1,5 +1,5 @@
-// What the records of a chain say: values, without a store. docs/format.md, "The chain", is their
-// contract.
+// The contents of a chain's records, as values without a store. docs/format.md, "The chain", is
+// their contract.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@
 
 namespace deltawire {
 
-// What is held, served or asked for. A version number alone identifies nothing: a store may be
-// replaced by one of another run, and a publisher may reuse a number that the store has lost.
+// Identifies a version that is held, served or requested. A version number alone identifies
+// nothing: a store may be replaced by one of another run, and a publisher may reuse a number that
+// the store has lost.
 struct Identity {
   std::string run;
   uint64_t version = 0;
@@ -64,7 +65,7 @@ struct Schema {
   bool operator==(const Schema&) const = default;
 };
 
-// How a version's bytes are laid out in the store.
+// The layout of a version's bytes in the store.
 enum class VersionKind : uint8_t {
   kDelta,  // delta parts, onto `base`
   kFull,   // the files of a checkpoint directory: safetensors (packed or plain), index, config, ...
@@ -107,8 +108,8 @@ struct Manifest {
   uint64_t elements = 0, changed = 0;  // compared and changed
   uint64_t milliseconds = 0;           // that publishing took
   std::string codec;                   // asked for: "auto", "tight", ...
-  // How the weights were quantised before they were published: JSON, the quantiser's own words.
-  // Part of the run's identity; empty: they are what the trainer has.
+  // How the weights were quantised before they were published: JSON from the quantiser. Part of the
+  // run's identity; empty: they are what the trainer has.
   std::string quantization = {};
   // Set by reading: the public key that the record says it is signed with, hex digits; empty: none.
   // True as far as what read it checks signatures.

@@ -38,7 +38,8 @@ struct MirrorOptions {
   Progress progress = {};
 };
 
-// What was copied with one step: a version, or a merged delta or an anchor that was added to one.
+// The result of one step: it copied a version, or a merged delta or an anchor that was added to a
+// version.
 struct Mirrored {
   HopKind kind = HopKind::kVersion;
   uint64_t version = 0;
@@ -52,7 +53,7 @@ struct Mirrored {
   double seconds = 0;
 };
 
-// What repair() found.
+// The report of repair().
 struct MirrorRepair {
   uint64_t num_versions = 0, num_hops = 0, num_objects = 0;  // looked at
   uint64_t num_repaired = 0, repaired_bytes = 0;             // objects that were copied again
@@ -61,7 +62,7 @@ struct MirrorRepair {
 // Copies one record with all it names at a time, versions in order. A record is put last, and only
 // if its name is free, so that it may be killed at any instant and opened again, and several may
 // copy into one mirror. Every object is checked against the record that names it before it is put.
-// What the mirror's own retention has removed does not come back. One thread at a time.
+// Versions that the mirror's own retention has removed are not copied again. One thread at a time.
 //
 // BaseMismatch: the mirror holds another run, or another history of it. NotFound: the mirror is
 // ahead of the source, or what is wanted is not there. Corruption: an object of the source is

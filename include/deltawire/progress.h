@@ -1,4 +1,4 @@
-// What the library reports while it works: progress, phases, log events.
+// Reports of the library while it works: progress, phases, log events.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// What a publisher is told. Options that exclude each other are one choice, a variant.
+// Options of a publisher. Options that exclude each other are one variant.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace deltawire {
 
 // ---- where the snapshot is: the last committed state, which the next one is compared with
 
-// In the memory that the tensors are in.
+// The snapshot is in the same memory as the tensors.
 struct SnapshotInMemory {
   bool pinned = false;  // of tensors on a GPU: in the host's pinned memory, not in the GPU's
 };
@@ -93,12 +93,13 @@ struct PublishOptions {
   // the store, though these are larger than packed ones.
   bool plain_files = false;
   uint64_t part_bytes = uint64_t{64} << 20;
-  // How the tensors were quantised before they were handed over: JSON. Every manifest says it. A
-  // run that was quantised otherwise is refused (InvalidArgument): its bytes would mean another
-  // thing. Empty: not at all.
+  // How the tensors were quantised before publishing: JSON, stored in every manifest; empty if they
+  // were not. A run with another quantisation is refused (InvalidArgument), because its bytes have
+  // another meaning.
   std::string quantization = {};
-  // Tensors may come, go and change their shape or dtype. Otherwise a version whose tensors are not
-  // those of the one before is refused (InvalidArgument): it may be another model.
+  // Allows tensors to be added or removed or to change their shape or dtype. Otherwise a version
+  // with other tensors than the previous one is refused (InvalidArgument), because it may be
+  // another model.
   bool schema_change = false;
   bool new_run = false;        // begin one though the snapshot says that the store held another
   bool single_writer = false;  // allow a store without conditional put

@@ -36,14 +36,14 @@ struct PublishReport : Identity {
   // Most of the weights are float32, and most of their elements changed: masters, perhaps, that
   // engines hold with fewer bits. Said once per publisher, and not of the seed.
   bool dense_float32 = false;
-  // What went wrong beside the commit: the version stands, and what is missing is made up for.
+  // Failures outside the commit: the version is published, and later versions catch up on the rest.
   std::vector<std::string> warnings;
   // What a checkpoint's folder holds that does not travel; said once per publisher, and when it
   // changes.
   std::string note;
 };
 
-// What the snapshot takes.
+// The size of the snapshot.
 struct SnapshotMemory {
   uint64_t host = 0, pinned = 0, device = 0, disk = 0;  // bytes
 };
@@ -73,8 +73,8 @@ class Publisher {
   // stay as they are until it returns; capture() lets go of them earlier.
   //
   // `extra_files` (config.json, tokenizer, ...) are the version's, all of them, by their file
-  // names: whoever holds the version has these and no others. None: those of the version before.
-  // New contents are uploaded once; a version where only they differ is a version like any other.
+  // names: replicas of the version have exactly these. None: those of the previous version. New
+  // contents are uploaded once; a version where only they differ is a version like any other.
   // InvalidArgument, before anything is uploaded, for what the folder of a checkpoint may not hold
   // (docs/format.md). Of ranks, rank 0's are taken.
   //

@@ -16,7 +16,7 @@
 
 namespace deltawire {
 
-// What a replica takes from a store.
+// The versions that a replica accepts.
 struct Accept {
   std::filesystem::path trust = {};  // public keys: records that none of them signed are refused
   std::string run = {};              // from no other run; empty: whichever the store holds
@@ -75,7 +75,7 @@ struct PullReport : Identity {
   std::string repair_reason;
   bool whole = false;  // began with a version that is stored whole
   uint64_t bytes = 0, num_hops = 0;
-  uint64_t num_side_files = 0;  // beside the weights, that came anew or went
+  uint64_t num_side_files = 0;  // added, changed or removed
   uint64_t num_tensors = 0, num_changed = 0, weights_bytes = 0;
   uint64_t num_ahead = 0;                 // tensors that prepare_ahead() had decoded
   uint64_t staged_device_bytes = 0;       // of a GPU's memory, for what prepare() has decoded
@@ -108,10 +108,10 @@ class Replica {
   // Fetches and decodes everything that leads to the goal, checks it, and leaves it ready beside
   // the checkpoint, which is not touched. Engines may go on serving.
   Result<PullReport> prepare(const PullGoal& goal = {});
-  // While there is nothing to prepare: decodes what a publisher has sent so far of the version
-  // after the one that is held, from the files as they are, so that prepare() has less to do.
-  // Nothing of it can be seen, and what is never committed is dropped. Returns how many tensors
-  // there were; 0 with stores that are not sent anything.
+  // If there is no version to prepare: decodes the parts of the next version that a publisher has
+  // sent so far, so that prepare() has less to do. The files do not change, and the result is
+  // dropped if the version is never committed. Returns the number of decoded tensors; 0 with stores
+  // that receive no early parts.
   uint64_t prepare_ahead();
   // Patches the checkpoint with what prepare() left: the only part that needs a pause. Readers see
   // the new version when it returns; the disk may not have all of it yet, and state.json says

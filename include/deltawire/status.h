@@ -1,4 +1,4 @@
-// How every function of deltawire reports failure: a value, never an exception, never a print.
+// Every function of deltawire reports failures by value; none throws or prints.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Where a chain lives: objects by name. A store never learns what is in them.
+// Stores hold the objects of a chain by name, without knowing their contents.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace deltawire {
 // that begins with a dot or has more than 255 bytes. InvalidArgument otherwise: nothing ever leaves
 // the store's prefix. A name is not also a folder of other names.
 Status check_object_name(std::string_view name);
-// What a listing may ask for: any beginning of a name, the empty one too.
+// A valid prefix of a listing: the beginning of a name, or empty.
 Status check_object_prefix(std::string_view prefix);
 
 inline constexpr size_t kMaxListed = 1000;  // objects, by one call of Store::list()
@@ -34,7 +34,8 @@ struct Capabilities {
   bool put_if_absent = true;
 };
 
-// What is put: read at any offset, more than once (a retry reads it again), from several threads.
+// The bytes of an object to put. They are read at any offset, more than once (a retry reads them
+// again) and from several threads.
 class Body {
  public:
   virtual ~Body() = default;

@@ -52,7 +52,7 @@ Result<uint64_t> tensor_size_bytes(DType dtype, const Shape& shape);
 Result<uint64_t> num_elements(const Shape& shape);
 std::string shape_to_string(const Shape& shape);  // "[2048, 1024]"
 
-// Where bytes are: in the host's memory, or in that of the GPU in use (see device/cuda.h).
+// The memory that holds bytes: the host's, or that of the GPU in use (see device/cuda.h).
 enum class Memory : uint8_t { kHost, kCuda };
 
 // A tensor without its bytes. What has bytes, boxes or digests beside it begins with one.

@@ -26,11 +26,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where a chain is, as each side sees it.
+// The location of a chain, as each side sees it.
 struct BenchStore {
   std::string name, url;
   StoreOptions publisher, replica;
-  bool far = false;  // a slow link is on the way
+  bool far = false;  // behind a slow link
 };
 
 // Seconds since the step was done.
@@ -74,23 +74,23 @@ class HostModel {
   std::vector<LiveTensor> tensors_;
 };
 
-// Looks until a version after `held` is there, then brings the replica to it. Times are those of
-// now_seconds().
+// Polls until a version after `held` exists, then brings the replica to it. Times are those of
+// steady_seconds().
 template <class AnyReplica>
 Status follow_once(AnyReplica* replica, uint64_t held, ChainTimes* times) {
   std::optional<uint64_t> head;
   while (true) {
     DW_ASSIGN_OR_RETURN(head, replica->head());
-    times->seen = now_seconds();
+    times->seen = steady_seconds();
     if (head && *head != held) break;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   DW_RETURN_IF_ERROR(replica->prepare(head).status());
   DW_ASSIGN_OR_RETURN(PullReport report, replica->commit());
-  times->applied = now_seconds();
+  times->applied = steady_seconds();
   if constexpr (std::is_same_v<AnyReplica, Replica>) {
     DW_RETURN_IF_ERROR(replica->settle(&report));
-    times->durable = now_seconds();
+    times->durable = steady_seconds();
   }
   times->phases = std::move(report.phases);
   return {};
@@ -140,7 +140,7 @@ class ChainBench {
  private:
   using StorePointer = std::shared_ptr<Store>;
 
-  // Makes room for the next one: a gateway of the bench's own keeps its objects in memory.
+  // Frees memory for the next round: the bench's own gateway keeps objects in memory.
   static Status clear(Store& store) {
     std::vector<std::string> names;
     DW_RETURN_IF_ERROR(list_all(store, "", "", [&](const ObjectInfo& object) {
@@ -169,7 +169,7 @@ class ChainBench {
     how.limits.threads = context_.threads;
     DW_ASSIGN_OR_RETURN(Publisher publisher, Publisher::open(near, how));
     DW_RETURN_IF_ERROR(publisher.publish(tensors_of(data_, false)).status());
-    bool after = false;  // what the head is
+    bool after = false;  // whether the head is the state after the step
     {
       HostModel model(data_);
       TensorReplicaOptions options;
@@ -203,9 +203,9 @@ class ChainBench {
       ChainTimes times;
       Status followed;
       std::thread follower([&] { followed = follow_once(replica, *head, &times); });
-      const double start = now_seconds();
+      const double start = steady_seconds();
       const Result<PublishReport> sent = publisher->publish(tensors);
-      times.published = now_seconds() - start;
+      times.published = steady_seconds() - start;
       follower.join();
       DW_RETURN_IF_ERROR(Status(sent.status()));
       DW_RETURN_IF_ERROR(std::move(followed));
@@ -240,7 +240,7 @@ class ChainBench {
     const size_t count = data_.tensors.size();
     std::vector<Wire> wires(count);
 
-    const double start = now_seconds();
+    const double start = steady_seconds();
     DW_RETURN_IF_ERROR(parallel_try("measuring", &pool_, count, [&](size_t i, unsigned worker) {
       return slime.publish(data_.tensors[i], {nullptr, &scratch[worker]}, &wires[i]);
     }));
@@ -249,7 +249,7 @@ class ChainBench {
       object.insert(object.end(), wire.payload.begin(), wire.payload.end());
     }
     DW_RETURN_IF_ERROR(near->put("delta", MemoryBody(Bytes(object))));
-    const double published = now_seconds() - start;
+    const double published = steady_seconds() - start;
     MemorySink sink(object.size());
     DW_RETURN_IF_ERROR(far->download("delta", object.size(), &sink));
     size_t at = 0;
@@ -264,18 +264,18 @@ class ChainBench {
           return slime.apply(data_.tensors[i], wires[i], {nullptr, &scratch[worker]});
         }));
     add(place, "slime's pipeline", object.size(),
-        {published, published, now_seconds() - start, {}, {}});
+        {published, published, steady_seconds() - start, {}, {}});
     return check_work(data_, kSlimeName, &pool_);
   }
 
   Status run_full(const BenchStore& place, const StorePointer& near, const StorePointer& far) {
     const Bytes all(data_.after.get(), data_.weights_bytes);
-    const double start = now_seconds();
+    const double start = steady_seconds();
     DW_RETURN_IF_ERROR(near->put("checkpoint", MemoryBody(all)));
-    const double published = now_seconds() - start;
+    const double published = steady_seconds() - start;
     MemorySink sink(all.size());
     DW_RETURN_IF_ERROR(far->download("checkpoint", all.size(), &sink));
-    add(place, "full copy", all.size(), {published, published, now_seconds() - start, {}, {}});
+    add(place, "full copy", all.size(), {published, published, steady_seconds() - start, {}, {}});
     return {};
   }
 

@@ -25,8 +25,8 @@ struct Effort {
   // Calls body() so often. Cancelled once the user interrupts.
   template <class Body>
   Status repeated(const Body& body) const {
-    const double begin = now_seconds();
-    for (unsigned i = 0; i < repeat || now_seconds() - begin < min_seconds; ++i) {
+    const double begin = steady_seconds();
+    for (unsigned i = 0; i < repeat || steady_seconds() - begin < min_seconds; ++i) {
       DW_RETURN_IF_ERROR(check_interrupted());
       DW_RETURN_IF_ERROR(body());
     }
@@ -36,17 +36,14 @@ struct Effort {
 
 // ---- codecs and peers
 
-// All tensors on all threads, the way the product (ours) or a peer spreads them. What threads keep
-// lives as long as this.
+// All tensors on all threads, spread as the product (ours) or a peer spreads them. Owns the
+// threads' buffers.
 class Spread {
  public:
   Spread(const Pipeline& pipeline, const BenchData& data, ThreadPool* pool)
       : pipeline_(pipeline), data_(data), pool_(pool), scratch_(num_workers(pool)) {
     for (const BenchTensor& tensor : data.tensors) sizes_.push_back(tensor.after.size());
-    order_.resize(sizes_.size());
-    std::iota(order_.begin(), order_.end(), size_t{0});
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](size_t a, size_t b) { return sizes_[a] > sizes_[b]; });
+    order_ = largest_first(sizes_.size(), [&](size_t i) { return sizes_[i]; });
   }
 
   Status publish(std::vector<Wire>* wires) {
@@ -100,23 +97,23 @@ void keep_best(double seconds, double* best) {
   if (*best == 0 || seconds < *best) *best = seconds;
 }
 
-// Unsupported when the pipeline cannot carry the data. Internal when what apply made of the old
-// weights is not the new ones.
+// Unsupported if the pipeline cannot carry the data. Internal if apply does not produce the new
+// weights.
 Result<Speed> measure(const Pipeline& pipeline, const BenchData& data, ThreadPool* pool,
                       Effort effort) {
   Spread publisher(pipeline, data, pool), replica(pipeline, data, pool);
   Speed speed;
   DW_RETURN_IF_ERROR(effort.repeated([&]() -> Status {
     std::vector<Wire> wires(data.tensors.size());
-    double start = now_seconds();
+    double start = steady_seconds();
     DW_RETURN_IF_ERROR(publisher.publish(&wires));
-    keep_best(now_seconds() - start, &speed.publish);
+    keep_best(steady_seconds() - start, &speed.publish);
     speed.payload_bytes = 0;
     for (const Wire& wire : wires) speed.payload_bytes += wire.payload.size();
     reset_work(data, pool);
-    start = now_seconds();
+    start = steady_seconds();
     DW_RETURN_IF_ERROR(replica.apply(wires));
-    keep_best(now_seconds() - start, &speed.apply);
+    keep_best(steady_seconds() - start, &speed.apply);
     return check_work(data, pipeline.name(), pool);
   }));
   return speed;
@@ -156,8 +153,6 @@ void say_bound(const Context& context, const Bound& bound, double changed) {
                   "values {:.3f}, both given the old exponent",
                   bound.conditioned(), bound.conditioned() / changed, bound.positions / changed,
                   bound.values / changed));
-  context.say(fmt::format("          {:.3f} with positions that know only how many changed",
-                          bound.unconditioned() / changed));
 }
 
 class CodecsBench {
@@ -251,8 +246,7 @@ Status bench_codecs(const Context& context, const BenchOptions& options) {
                  {"bound",
                   {{"bytes", bound.conditioned()},
                    {"positions_bytes", bound.positions},
-                   {"values_bytes", bound.values},
-                   {"unconditioned_bytes", bound.unconditioned()}}}};
+                   {"values_bytes", bound.values}}}};
   say_machine(context);
   say_data(context, data);
   say_bound(context, bound, changed);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/guard.h"
+#include "base/waves.h"
 #include "cli/table.h"
 #include "codec/changes.h"
 #include "codec/elements.h"
@@ -23,7 +24,6 @@
 namespace deltawire::cli {
 namespace {
 
-constexpr uint64_t kFewestParams = 1000, kMostParams = 1'000'000'000'000;
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kCopyBytes = uint64_t{4} << 20;
@@ -67,11 +67,8 @@ uint8_t* writable(Bytes bytes) { return const_cast<uint8_t*>(bytes.data()); }  /
 // Fills the tensors by fill(index), largest first, then counts what changed.
 template <class Fill>
 Status fill_all(BenchData* data, ThreadPool* pool, const Progress& progress, const Fill& fill) {
-  std::vector<size_t> order(data->tensors.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return data->tensors[a].after.size() > data->tensors[b].after.size();
-  });
+  const std::vector<size_t> order =
+      largest_first(data->tensors.size(), [&](size_t i) { return data->tensors[i].after.size(); });
   std::atomic<uint64_t> done{0}, changed{0};
   DW_RETURN_IF_ERROR(
       parallel_try("measuring", pool, order.size(), [&](size_t i, unsigned worker) -> Status {
@@ -101,12 +98,7 @@ Status difference(const BenchTensor& tensor, const std::string& who) {
 
 Result<BenchData> simulate_data(const BenchOptions& options, ThreadPool* pool,
                                 const Progress& progress) {
-  const Result<uint64_t> params = parse_count(options.params);
-  if (!params.ok() || *params < kFewestParams || *params > kMostParams) {
-    return invalid_argument("--params: expected a count from 1000 to 1000B, such as 500M, got " +
-                            quote(options.params));
-  }
-  const std::vector<SimulatedTensor> model = simulated_model(*params);
+  DW_ASSIGN_OR_RETURN(const std::vector<SimulatedTensor> model, simulated_model(options.params));
   const double step_size = calibrate_step_size(model, options.density);
   BenchData data;
   data.source = "simulated, seed " + std::to_string(options.seed);
@@ -236,14 +228,11 @@ Bound bound_of_elements(const BenchTensor& tensor) {
     if (before != after) steps[key].push_back(Element(after - before));
   }
   Bound bits;
-  uint64_t changed = 0;
   for (size_t key = 0; key < seen.size(); ++key) {
     bits.positions += choice_bits(seen[key], steps[key].size());
     bits.values += sequence_bits(&steps[key]);
-    changed += steps[key].size();
   }
-  bits.plain_positions = choice_bits(n, changed);
-  return {bits.positions / 8, bits.values / 8, bits.plain_positions / 8};
+  return {bits.positions / 8, bits.values / 8};
 }
 
 }  // namespace
@@ -261,7 +250,6 @@ Bound bound_of(std::span<const BenchTensor> tensors, ThreadPool* pool) {
   for (const Bound& one : each) {
     sum.positions += one.positions;
     sum.values += one.values;
-    sum.plain_positions += one.plain_positions;
   }
   return sum;
 }

@@ -1,4 +1,4 @@
-// What a bench works on: tensors before and after a step, in memory of their own.
+// The data of a benchmark: tensors before and after a step, in memory.
 #pragma once
 
 #include <sys/mman.h>
@@ -58,17 +58,15 @@ void reset_work(const BenchData& data, ThreadPool* pool);
 // Internal, naming the first tensor and element, unless `work` is now the state after.
 Status check_work(const BenchData& data, const std::string& who, ThreadPool* pool);
 
-// How few bytes the changes could take: what every codec is measured against.
+// The lower bound of bytes for the changes, to which codecs are compared.
 
 // Empirical entropies in bytes, one model per tensor, the model itself for free. An adaptive codec
 // may come in below: the bound knows one probability per key and tensor.
 struct Bound {
-  double positions = 0;        // which elements changed, given the old key (the exponent) of each
-  double values = 0;           // new - old of those that did, given the old key
-  double plain_positions = 0;  // which elements changed, knowing only how many
+  double positions = 0;  // which elements changed, given the old key (the exponent) of each
+  double values = 0;     // new - old of those that did, given the old key
 
   double conditioned() const noexcept { return positions + values; }
-  double unconditioned() const noexcept { return plain_positions + values; }
 };
 
 Bound tensor_bound(const BenchTensor& tensor);

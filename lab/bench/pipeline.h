@@ -1,4 +1,4 @@
-// A way to turn the change of a tensor into bytes and back: a codec of ours, or what a peer does.
+// Encodes the change of a tensor and applies it: one of our codecs, or a peer's format.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ struct ZSTD_DCtx_s;
 
 namespace deltawire::cli {
 
-// What one tensor costs on the wire. Not changed: nothing is sent, nothing is applied.
+// The encoded change of one tensor. An unchanged tensor is neither sent nor applied.
 struct Wire {
   bool changed = false;
   std::vector<uint8_t> payload;
@@ -24,7 +24,7 @@ struct Wire {
   Digest digest;                  // of the new tensor, where the pipeline carries one
 };
 
-// What a thread keeps from one tensor to the next, as a long-lived publisher or replica would.
+// Buffers that a thread reuses between tensors, as a long-lived publisher or replica would.
 class Scratch {
  public:
   Scratch() = default;

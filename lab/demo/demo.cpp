@@ -44,7 +44,7 @@ struct Published {
 class Demo {
  public:
   Demo(const Context& context, const DemoArguments& options, fs::path work)
-      : context_(context), options_(options), work_(std::move(work)), start_(now_seconds()) {}
+      : context_(context), options_(options), work_(std::move(work)), start_(steady_seconds()) {}
 
   Status run() {
     DW_RETURN_IF_ERROR(main_job());
@@ -73,7 +73,7 @@ class Demo {
   }
 
   void announce(const std::string& line) const {
-    context_.say(fmt::format("{:6.1f} s  {}", now_seconds() - start_, line));
+    context_.say(fmt::format("{:6.1f} s  {}", steady_seconds() - start_, line));
   }
 
   Result<std::string> deltawire(const std::vector<std::string>& args) const {
@@ -122,7 +122,7 @@ class Demo {
   Status wait_for(const std::string& name, Process* process, const std::string& what,
                   const std::function<bool(const ReplicaState&)>& done,
                   std::chrono::microseconds pause) const {
-    for (const double start = now_seconds(); now_seconds() - start < kPatience;) {
+    for (const double start = steady_seconds(); steady_seconds() - start < kPatience;) {
       const Result<ReplicaState> state = read_replica_state(replica(name));
       if (state.ok() && done(*state)) return {};
       if (process != nullptr && !process->running() && !(state.ok() && done(*state))) {
@@ -255,7 +255,7 @@ class Demo {
                    {"late_bytes", late_bytes_},
                    {"peers_bytes", peers},
                    {"identical", true},
-                   {"seconds", now_seconds() - start_}});
+                   {"seconds", steady_seconds() - start_}});
     announce("done");
     return {};
   }

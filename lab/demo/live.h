@@ -1,4 +1,4 @@
-// A chain that goes on, with replicas that follow it and have their troubles: for the page.
+// A continuously growing chain with replicas that sometimes fail, for the page.
 #pragma once
 
 #include <filesystem>
@@ -17,8 +17,8 @@ struct LiveDemo {
   std::string address;           // of the page
 };
 
-// Until Ctrl-C: publishes every second or so, merges and collects. Eight replicas follow: one is
-// stopped and goes on every minute, one is killed and started again, one trusts other keys.
+// Until Ctrl-C, publishes a version about every second, compacts and runs gc. Of eight replicas,
+// one is suspended every minute, one is killed and restarted, and one trusts other keys.
 Status run_live(const Context& context, const LiveDemo& demo, std::shared_ptr<Store> store);
 
 }  // namespace deltawire::cli

@@ -10,10 +10,10 @@
 
 namespace deltawire::cli {
 
-// Killed and waited for when destroyed.
+// The destructor kills the process and waits for it.
 class Process {
  public:
-  // Runs `program` with `args`; its output goes to `log`. It dies with us.
+  // Runs `program` with `args`; its output goes to `log`. It is killed when this process ends.
   static Result<Process> start(const std::string& program, const std::vector<std::string>& args,
                                const std::filesystem::path& log);
   ~Process();

@@ -1,16 +1,16 @@
-#include "delta/delta_writer.h"
 #include "lab/simulate/simulation.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
-#include <numeric>
 
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/guard.h"
 #include "base/thread_pool.h"
+#include "base/waves.h"
+#include "delta/delta_writer.h"
 #include "tensor/safetensors.h"
 #include "tensor/sharded_index.h"
 
@@ -144,12 +144,8 @@ class Writer {
       std::copy(shard.header.begin(), shard.header.end(), file.bytes().begin());
       files_.push_back(std::move(file));
     }
-    // Largest first, so that no thread starts a long one when the others are done.
-    std::vector<size_t> order(shard.tensors.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return size_of(shard.tensors[a]) > size_of(shard.tensors[b]);
-    });
+    const std::vector<size_t> order =
+        largest_first(shard.tensors.size(), [&](size_t i) { return size_of(shard.tensors[i]); });
     DW_RETURN_IF_ERROR(
         parallel_try("simulating", &pool_, order.size(), [&](size_t i, unsigned worker) {
           return write_tensor(shard.tensors[order[i]], shard.offsets[order[i]], worker);
@@ -183,7 +179,7 @@ class Writer {
     return {};
   }
 
-  // Only the calling thread, worker 0, may speak; all stop when it is told to.
+  // Only the calling thread, worker 0, reports progress; all workers stop when it is cancelled.
   Status report_progress(uint64_t bytes, unsigned worker) {
     const uint64_t done = done_.fetch_add(bytes, std::memory_order_relaxed) + bytes;
     if (worker == 0 && plan_.progress) {

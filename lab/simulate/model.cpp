@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cli/table.h"
 #include "lab/simulate/simulation.h"
+#include "tensor/text.h"
 
 namespace deltawire::cli {
 namespace {
@@ -67,6 +69,13 @@ std::vector<SimulatedTensor> simulated_model(uint64_t params) {
   add_norm("model.norm");
   if (!d.tied) add_matrix("lm_head", d.vocabulary, d.hidden);
   return model;
+}
+
+Result<std::vector<SimulatedTensor>> simulated_model(const std::string& params) {
+  const Result<uint64_t> count = parse_count(params);
+  if (count.ok() && *count >= 1000 && *count <= 1'000'000'000'000) return simulated_model(*count);
+  return invalid_argument(
+      "--params: expected a count from 1000 to 1000B, such as 500M or 1.7B, got " + quote(params));
 }
 
 }  // namespace deltawire::cli

@@ -60,6 +60,8 @@ struct SimulatedTensor {
 // The tensors of a decoder-only transformer with about `params` parameters, at least 1000, in
 // checkpoint order.
 std::vector<SimulatedTensor> simulated_model(uint64_t params);
+// The same for a --params of the command line, such as "500M".
+Result<std::vector<SimulatedTensor>> simulated_model(const std::string& params);
 
 // The step size that makes `density` of the model's elements change per step; density in (0, 0.5].
 double calibrate_step_size(const std::vector<SimulatedTensor>& model, double density);
@@ -81,8 +83,8 @@ struct StepLaw {
   std::array<Class, 256> classes;  // by the exponent's bits
 };
 
-// One tensor through time. The same arguments give the same bits on every machine; the name is one
-// of them, so tensors of one seed differ.
+// Simulates one tensor over steps. The same arguments, including the name, give the same bits on
+// every machine.
 class TensorSimulation {
  public:
   TensorSimulation(const SimulatedTensor& tensor, double step_size, uint64_t seed);

@@ -9,7 +9,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "deltawire/status.h"
 
@@ -39,7 +38,7 @@ void store_le(void* p, T value) noexcept {
   std::memcpy(p, &value, sizeof value);
 }
 
-// a * b, or false when it does not fit: for every size that comes from a file.
+// a * b, or false when it does not fit. Use it for every size that comes from a file.
 inline bool checked_mul(uint64_t a, uint64_t b, uint64_t* out) noexcept {
   return !__builtin_mul_overflow(a, b, out);
 }
@@ -47,21 +46,17 @@ inline bool checked_add(uint64_t a, uint64_t b, uint64_t* out) noexcept {
   return !__builtin_add_overflow(a, b, out);
 }
 
-// Large buffers without exceptions.
-
 // Uninitialised bytes; OutOfMemory instead of an exception.
 Result<std::shared_ptr<uint8_t[]>> allocate_bytes(uint64_t size_bytes);
-// That, or the same somewhere else.
+// allocate_bytes(), or the same from another source of memory.
 using Allocate = std::function<Result<std::shared_ptr<uint8_t[]>>(uint64_t size_bytes)>;
 
 // Bytes as lower-case hex digits.
 std::string to_hex(Bytes bytes);
 std::string to_hex(std::string_view bytes);
 bool is_hex(std::string_view text) noexcept;  // nothing but such digits
-
-// The pieces of `text` between separators: one more than those; they point into it.
-std::vector<std::string_view> split_text(std::string_view text, char separator);
-
+// Fills `bytes` from exactly twice as many such digits; false for any other text.
+bool from_hex(std::string_view text, MutableBytes bytes) noexcept;
 std::string random_hex(size_t digits);  // from the system's source of randomness
 
 }  // namespace deltawire

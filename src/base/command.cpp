@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kGrace{2000};
-constexpr milliseconds kLook{50};  // how often it is asked whether to go on
+constexpr milliseconds kLook{50};  // between two checks for cancellation
 
 // The environment of the child; a name given twice keeps its last value.
 std::vector<std::string> environment_with(
@@ -42,20 +42,17 @@ std::vector<std::string> environment_with(
   return all;
 }
 
-// A shell around the command's own, which tells us how that one ended by writing its status into a
-// pipe. The kernel is not asked: a process that ignores SIGCHLD, as some trainers do, or that waits
-// for any child on another thread, never learns from it how a child ended. The traps keep the outer
-// shell alive until the inner one has dealt with a signal to both; what shells print about signals
-// themselves ("Terminated") goes nowhere.
-constexpr char kTeller[] =
-    "exec 4>&2 2>/dev/null; trap : HUP INT TERM; "
-    "(exec /bin/sh -c -- \"$1\" >&4 2>&4 4>&-); echo \"$?\"";
-constexpr char kTellerWithOutput[] =
+// An outer shell runs the command's shell and writes its exit status into a pipe. waitpid() cannot
+// be relied on: a process that ignores SIGCHLD, as some trainers do, or that waits for any child on
+// another thread, never learns how a child ended. The traps keep the outer shell alive until the
+// inner one has handled a signal sent to both. Messages of the shells about signals ("Terminated")
+// are discarded.
+constexpr char kStatusScript[] =
     "exec 4>&2 2>/dev/null; trap : HUP INT TERM; "
     "(exec /bin/sh -c -- \"$1\" >&3 2>&4 3>&- 4>&-); echo \"$?\"";
-constexpr int kOutputFd = 3;  // of the latter
+constexpr int kOutputFd = 3;
 
-// Reads never wait, and only the child has its writing end.
+// Reads never block. Only the child keeps the writing end open.
 class Pipe {
  public:
   Status open() {
@@ -72,8 +69,8 @@ class Pipe {
   int read_fd() const { return reads_ ? reads_->get() : -1; }
   int write_fd() const { return writes_ ? writes_->get() : -1; }
 
-  // Adds what has arrived to `text`; what is beyond `limit` is dropped. False: nobody writes to it
-  // any more.
+  // Appends what has arrived to `text` and drops what exceeds `limit`. False: all writers have
+  // closed the pipe.
   bool drain(std::string* text, size_t limit) const {
     char buffer[4096];
     for (;;) {
@@ -90,7 +87,7 @@ class Pipe {
 
 struct Shell {
   pid_t pid = 0;  // and its process group
-  Pipe status;    // what the teller says: a number and a newline
+  Pipe status;    // the exit status: a number and a newline
   Pipe output;    // only where it is wanted
   std::string line;
 };
@@ -102,19 +99,18 @@ Result<pid_t> spawn_shell(const std::string& command, const CommandOptions& opti
   for (std::string& entry : environment) envp.push_back(entry.data());
   envp.push_back(nullptr);
   std::string shell = "sh", flag = "-c", text = command;
-  std::string teller = options.output == nullptr ? kTeller : kTellerWithOutput;
+  std::string teller = kStatusScript;
   char* const argv[] = {shell.data(), flag.data(), teller.data(),
                         shell.data(), text.data(), nullptr};
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files, pipes.status.write_fd(), STDOUT_FILENO);
-  if (options.output != nullptr) {
-    posix_spawn_file_actions_adddup2(&files, pipes.output.write_fd(), kOutputFd);
-  }
+  posix_spawn_file_actions_adddup2(
+      &files, options.output == nullptr ? STDERR_FILENO : pipes.output.write_fd(), kOutputFd);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  // Signals that we ignore or block are the child's to have again.
+  // The child gets the default handling of signals that we ignore or block.
   sigset_t none, all;
   sigemptyset(&none);
   sigfillset(&all);
@@ -154,7 +150,7 @@ Wait wait_until(Shell* shell, Clock::time_point deadline, const CommandOptions& 
     const auto now = Clock::now();
     if (now >= deadline) return Wait::kTimeIsOver;
     const auto left = std::chrono::ceil<milliseconds>(deadline - now);
-    // One that is not there is never ready.
+    // A pipe that was not opened has fd -1, which poll() ignores.
     pollfd pipes[2] = {{shell->status.read_fd(), POLLIN, 0}, {shell->output.read_fd(), POLLIN, 0}};
     ::poll(pipes, 2, int(std::min(left, kLook).count()));
   }
@@ -207,12 +203,13 @@ Status run_command(const std::string& command, const CommandOptions& options) {
   kill_group(&shell);
   switch (how) {
     case Wait::kCancelled:
-      return cancelled("the command was ended on request");
+      return cancelled("the command was stopped on request");
     case Wait::kTimeIsOver:
-      return unavailable("the command did not end in " + seconds_text(options.timeout_seconds) +
-                         " and was killed");
+      return unavailable("the command did not finish within " +
+                         seconds_text(options.timeout_seconds) + " and was killed");
     default:
-      return unavailable("the shell of the command was killed: how the command ended is not known");
+      return unavailable(
+          "the shell of the command was killed: the exit status of the command is unknown");
   }
 }
 

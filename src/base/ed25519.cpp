@@ -5,6 +5,8 @@
 
 #include <memory>
 
+#include "base/text.h"
+
 namespace deltawire {
 namespace {
 
@@ -16,10 +18,6 @@ struct FreeContext {
 };
 using Key = std::unique_ptr<EVP_PKEY, FreeKey>;
 using Context = std::unique_ptr<EVP_MD_CTX, FreeContext>;
-
-const uint8_t* bytes_of(std::string_view text) {
-  return reinterpret_cast<const uint8_t*>(text.data());
-}
 
 Status failed(const char* what) { return internal_error(std::string("OpenSSL: cannot ") + what); }
 
@@ -48,7 +46,8 @@ Result<SignatureBytes> sign_ed25519(const PrivateKey& key, std::string_view text
   size_t size = signature.size();
   if (!own || !context ||
       EVP_DigestSignInit(context.get(), nullptr, nullptr, nullptr, own.get()) != 1 ||
-      EVP_DigestSign(context.get(), signature.data(), &size, bytes_of(text), text.size()) != 1) {
+      EVP_DigestSign(context.get(), signature.data(), &size, text_bytes(text).data(),
+                     text.size()) != 1) {
     return failed("sign");
   }
   return signature;
@@ -59,8 +58,8 @@ bool verify_ed25519(const PublicKey& key, std::string_view text, const Signature
   const Context context(EVP_MD_CTX_new());
   return own && context &&
          EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, own.get()) == 1 &&
-         EVP_DigestVerify(context.get(), signature.data(), signature.size(), bytes_of(text),
-                          text.size()) == 1;
+         EVP_DigestVerify(context.get(), signature.data(), signature.size(),
+                          text_bytes(text).data(), text.size()) == 1;
 }
 
 }  // namespace deltawire

@@ -1,5 +1,7 @@
 #include "base/endpoint.h"
 
+#include "base/text.h"
+
 namespace deltawire {
 
 Result<Endpoint> parse_endpoint(std::string_view text) {
@@ -9,9 +11,8 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
     return invalid_argument("address " + shown + ": not HOST:PORT");
   }
   Endpoint endpoint{std::string(text.substr(0, colon)), std::string(text.substr(colon + 1))};
-  if (endpoint.port.size() > 5 ||
-      endpoint.port.find_first_not_of("0123456789") != std::string::npos ||
-      std::stoul(endpoint.port) > 65535) {
+  uint16_t port = 0;
+  if (endpoint.port.size() > 5 || !parse_number(endpoint.port, &port)) {
     return invalid_argument("address " + shown + ": not a port: " + endpoint.port);
   }
   if (endpoint.host.size() > 2 && endpoint.host.front() == '[' && endpoint.host.back() == ']') {

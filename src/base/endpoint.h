@@ -15,7 +15,7 @@ struct Endpoint {
 };
 Result<Endpoint> parse_endpoint(std::string_view text);
 std::string endpoint_text(std::string_view host, unsigned port);
-// Nobody outside this machine reaches it. False for other names, whatever they mean.
+// Only this machine can reach the host. False for all other names, whatever they resolve to.
 bool is_loopback(std::string_view host) noexcept;
 
 }  // namespace deltawire

@@ -10,18 +10,37 @@
 #include <cstring>
 #include <ctime>
 
+#include "base/clock.h"
 #include "base/folder.h"
+#include "base/text.h"
 
 namespace deltawire {
 
-Status write_all(int fd, uint64_t offset, Bytes bytes, const std::filesystem::path& path) {
+bool write_at(int fd, uint64_t offset, Bytes bytes) {
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t n = ::pwrite(fd, bytes.data() + done, bytes.size() - done, off_t(offset + done));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return system_error(path, "cannot write", n < 0 ? errno : EIO);
+    if (n == 0) errno = EIO;
+    if (n <= 0) return false;
     done += size_t(n);
   }
-  return {};
+  return true;
+}
+
+Status write_all(int fd, uint64_t offset, Bytes bytes, const std::filesystem::path& path) {
+  return write_at(fd, offset, bytes) ? Status() : system_error(path, "cannot write");
+}
+
+ssize_t read_at(int fd, uint64_t offset, MutableBytes out) {
+  size_t done = 0;
+  while (done < out.size()) {
+    const ssize_t n = ::pread(fd, out.data() + done, out.size() - done, off_t(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return -1;
+    if (n == 0) break;
+    done += size_t(n);
+  }
+  return ssize_t(done);
 }
 
 Status take_space(int fd, uint64_t offset, uint64_t size, const std::filesystem::path& path) {
@@ -30,12 +49,13 @@ Status take_space(int fd, uint64_t offset, uint64_t size, const std::filesystem:
   while ((error = ::posix_fallocate(fd, off_t(offset), off_t(size))) == EINTR) {
   }
   if (error == 0) return {};
-  return system_error(path, "cannot take " + std::to_string(size) + " bytes of disk", error);
+  return system_error(path, "cannot reserve " + std::to_string(size) + " bytes of disk space",
+                      error);
 }
 
 namespace {
 
-// What is written or synced between two polls: a fraction of a second on a slow disk.
+// Bytes written or synced between two polls: a fraction of a second on a slow disk.
 constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
 
 Status ask(const Poll& poll) { return poll ? poll() : Status(); }
@@ -51,13 +71,10 @@ FileIdentity identity_of(const struct stat& info) {
 
 // "12 bytes, 2026-01-31T12:00:00.123456789Z"
 std::string text_of(const FileIdentity& file) {
-  const std::time_t seconds = std::time_t(file.modified_ns / 1'000'000'000);
-  std::tm utc;
-  ::gmtime_r(&seconds, &utc);
-  char text[64], fraction[16];
-  std::strftime(text, sizeof text, "%FT%T", &utc);
+  char fraction[16];
   std::snprintf(fraction, sizeof fraction, ".%09dZ", int(file.modified_ns % 1'000'000'000));
-  return std::to_string(file.size_bytes) + " bytes, " + text + fraction;
+  return std::to_string(file.size_bytes) + " bytes, " +
+         utc_text(file.modified_ns / 1'000'000'000, "%FT%T") + fraction;
 }
 
 }  // namespace
@@ -93,7 +110,7 @@ Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::filesystem::path
 Status MappedFile::check_whole() const {
   if (!mapping_.broken()) return {};
   return io_error(path_.string() + ": changed while it was read: some of its " +
-                  std::to_string(size_) + " bytes are gone, or cannot be read");
+                  std::to_string(size_) + " bytes are missing or unreadable");
 }
 
 // Opened, not only looked at: NFS then asks the server instead of its cache.
@@ -114,7 +131,7 @@ Status MappedFile::check_unchanged() const {
     what = "the time of its status";  // a link to it changes that too
   }
   if (what == nullptr) return {};
-  return io_error(path_.string() + ": changed while it was read: " + what + " is another (" +
+  return io_error(path_.string() + ": changed while it was read: " + what + " has changed (" +
                   text_of(opened_) + " before, " + text_of(now) + " now)");
 }
 
@@ -171,15 +188,15 @@ Status AtomicFile::set_permissions(std::filesystem::perms bits) {
   return {};
 }
 
-// The pages in pieces, so that whoever waits can be heard; then the file with all it needs.
+// Syncs the pages piece by piece, so that a cancellation is noticed, then the whole file.
 Status AtomicFile::sync(const Poll& poll) {
   DW_RETURN_IF_ERROR(ask(poll));
   for (uint64_t at = 0; poll && at < end_; at += kPieceBytes) {
     const unsigned flags =
         SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
     if (::sync_file_range(fd_, off_t(at), off_t(kPieceBytes), flags) != 0) {
-      // Where the filesystem has no such call the fsync below does it all. A write that failed is
-      // told only once: here.
+      // If the filesystem lacks this call, the fsync below does everything. The kernel reports a
+      // failed write only once, possibly here.
       const bool missing = errno == ENOSYS || errno == EINVAL || errno == ESPIPE ||
                            errno == EOPNOTSUPP || errno == EPERM;
       if (!missing) return system_error(shown_, "cannot sync");
@@ -238,23 +255,17 @@ Result<std::string> read_text_file(const std::filesystem::path& path, uint64_t m
                       " bytes is over the limit of " + std::to_string(max_bytes));
   }
   std::string text(size_t(info.st_size), '\0');
-  for (size_t have = 0; have < text.size();) {
-    const ssize_t n = ::pread(fd.get(), text.data() + have, text.size() - have, off_t(have));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return system_error(path, "cannot read");
-    if (n == 0) {
-      return io_error(path.string() + ": changed while it was read: " + std::to_string(have) +
-                      " of its " + std::to_string(text.size()) + " bytes are left");
-    }
-    have += size_t(n);
-  }
-  return text;
+  const ssize_t n = read_at(fd.get(), 0, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
+  if (n < 0) return system_error(path, "cannot read");
+  if (size_t(n) == text.size()) return text;
+  return io_error(path.string() + ": changed while it was read: " + std::to_string(n) + " of its " +
+                  std::to_string(text.size()) + " bytes are left");
 }
 
 Status write_text_file(const std::filesystem::path& path, std::string_view text,
                        const std::filesystem::path& shown) {
   DW_ASSIGN_OR_RETURN(auto file, AtomicFile::create(path, shown));
-  DW_RETURN_IF_ERROR(file.write({reinterpret_cast<const uint8_t*>(text.data()), text.size()}));
+  DW_RETURN_IF_ERROR(file.write(text_bytes(text)));
   return file.commit();
 }
 

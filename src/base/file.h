@@ -17,8 +17,7 @@
 
 namespace deltawire {
 
-// A file descriptor that closes itself, what a failed system call says, and calls that are finished
-// whatever interrupts them.
+// A file descriptor that closes itself, errors of system calls, and calls that retry after EINTR.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -40,12 +39,17 @@ inline Status system_error(const std::filesystem::path& path, std::string_view w
   return error == ENOENT ? not_found(std::move(message)) : io_error(std::move(message));
 }
 
-// All of the bytes. `path` is for messages.
+// All of the bytes; false: errno says why.
+bool write_at(int fd, uint64_t offset, Bytes bytes);
+// The same; `path` is for messages.
 Status write_all(int fd, uint64_t offset, Bytes bytes, const std::filesystem::path& path);
-// The disk space of these bytes, now.
+// Reads until `out` is full or the file ends. The number of bytes; -1: errno says why.
+ssize_t read_at(int fd, uint64_t offset, MutableBytes out);
+
+// Reserves disk space for these bytes.
 Status take_space(int fd, uint64_t offset, uint64_t size, const std::filesystem::path& path);
 
-// What tells a file that was written to from one that was not.
+// Shows whether a file was written to.
 struct FileIdentity {
   uint64_t device = 0, inode = 0, size_bytes = 0, links = 0;
   int64_t modified_ns = 0, changed_ns = 0;  // since 1970: of the contents, of anything
@@ -53,12 +57,14 @@ struct FileIdentity {
 
 // A read-only mapping of a whole file. Keeps the bytes valid until it is destroyed. Thread-safe.
 //
-// Another process may write to the file meanwhile, which shows in the bytes, or cut it short, which
-// makes zeros of them. Whoever has read them asks before it uses what came of it.
+// Another process may write to the file meanwhile, which changes the bytes, or truncate it, which
+// turns them into zeros. So callers call check_whole() or check_unchanged() before they use what
+// they have read.
 class MappedFile {
  public:
   static Result<std::shared_ptr<MappedFile>> open(const std::filesystem::path& path);
-  // Of a file that is large and copied piece by piece: copy_out() reads it, and no page is mapped.
+  // For large files that are copied piece by piece: copy_out() reads the file, and no page is
+  // mapped.
   static Result<std::shared_ptr<MappedFile>> open_large(const std::filesystem::path& path);
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -66,10 +72,10 @@ class MappedFile {
   Bytes bytes() const noexcept { return {mapping_.data(), size_}; }
   const std::filesystem::path& path() const noexcept { return path_; }
 
-  // Io when bytes that were read had been cut off, or could not be read from the disk.
+  // Io if the file was truncated, or bytes could not be read from the disk.
   Status check_whole() const;
-  // The same, and Io when the file was written to since it was opened, as far as its size and times
-  // tell. One that was replaced by another of its name was not.
+  // Also Io if the file was written to since it was opened, judging by its size and times. A file
+  // that was replaced by another of the same name counts as unchanged.
   Status check_unchanged() const;
 
  private:
@@ -81,7 +87,7 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Asked between the pieces of long writes and syncs: an error ends them, and the file does not
+// Called between the pieces of long writes and syncs. An error ends them, and the file does not
 // appear.
 using Poll = std::function<Status()>;
 
@@ -89,8 +95,8 @@ using Poll = std::function<Status()>;
 // folder, fsynced, renamed, folder fsynced. Destroyed before commit(), it leaves nothing behind.
 class AtomicFile {
  public:
-  // `shown` is the name in messages, where that is not `path`: a file of a folder that is not in
-  // its place yet.
+  // `shown` is the name for messages if it differs from `path`, as for a file in a temporary
+  // folder.
   static Result<AtomicFile> create(const std::filesystem::path& path,
                                    const std::filesystem::path& shown = {});
   ~AtomicFile();
@@ -122,7 +128,7 @@ class MutableFile {
   MutableFile& operator=(MutableFile&&) = delete;
 
   MutableBytes bytes() noexcept { return {mapping_.data(), size_}; }
-  bool whole() const noexcept { return !mapping_.broken(); }  // no bytes were lost so far
+  bool whole() const noexcept { return !mapping_.broken(); }  // no bytes were lost yet
   Status set_permissions(std::filesystem::perms bits) { return file_.set_permissions(bits); }
   Status commit(const Poll& poll = {});
 

@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/bytes.h"
+#include "base/text.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;
@@ -55,7 +55,7 @@ Result<WorkFolder> WorkFolder::make(const fs::path& inside) {
   DW_RETURN_IF_ERROR(make_folder(parent));
   std::string pattern = (parent / "deltawire-work-XXXXXX").string();
   if (::mkdtemp(pattern.data()) == nullptr) {
-    return io_error(parent.string() + ": cannot make a folder there");
+    return io_error(parent.string() + ": cannot create a temporary folder");
   }
   return WorkFolder(pattern);
 }
@@ -73,7 +73,7 @@ namespace {
 constexpr std::string_view kEnding = ".tmp";
 constexpr size_t kTagSize = 8;
 
-// Where process ids are comparable: this boot of this machine, this namespace. Empty when unknown.
+// Identifies this boot and pid namespace, within which process ids are comparable. Empty: unknown.
 std::string make_tag() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -105,7 +105,7 @@ bool take(std::string_view* text, std::string_view expected) {
   return true;
 }
 
-// Whether `name` is exactly what temporary_path() makes of `target`, by a process that is no more.
+// Whether `name` is a temporary_path() of `target` whose process has ended.
 bool is_stale(std::string_view name, std::string_view target) {
   long process = 0, counter = 0;
   const bool ours = take(&name, target) && take(&name, ".") && take(&name, tag()) &&

@@ -11,16 +11,16 @@ namespace deltawire {
 Status make_folder(const std::filesystem::path& path);
 // Removes a file or folder with all that is in it; Ok when it is not there.
 Status remove_tree(const std::filesystem::path& path);
-// In place of what is there, if that can be; on the same disk.
+// Replaces what exists at `to`, if the system allows it. Both must be on the same disk.
 Status rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// For messages: whether a caller who was to give a folder or a file of his own has given a store,
-// by a URL or by its folder.
+// For messages: whether the path, expected to be a folder or file of the caller, is a store's URL
+// or folder.
 bool looks_like_store(const std::filesystem::path& path);
 
 // Space on disk for work that needs it.
 
-// A folder of one's own that goes away.
+// A temporary folder; removed by the destructor.
 class WorkFolder {
  public:
   // Empty: in the system's folder for temporary files.
@@ -35,15 +35,15 @@ class WorkFolder {
   std::filesystem::path path_;
 };
 
-// Names of what is not whole yet, and what becomes of it when its writer was killed.
+// Names of temporary files, and the removal of those whose writer was killed.
 
 // Beside `target`, new at every call: "model.safetensors.3f2a9c41-1234-0.tmp", where the process
 // runs, its id and a counter.
 std::filesystem::path temporary_path(const std::filesystem::path& target);
 
-// Removes the temporaries of `target` whose process is gone. Ids mean something only on the same
-// machine since its last boot and in the same container, so those of elsewhere stay, as does what
-// cannot be removed. Reads the folder that `target` is in.
+// Removes the temporaries of `target` whose process has ended. Process ids are comparable only
+// within one boot and one container, so temporaries from elsewhere stay, as do those that cannot be
+// removed. Reads the folder of `target`.
 void remove_stale_temporaries(const std::filesystem::path& target);
 
 // "." for a name without a folder.

@@ -1,25 +1,24 @@
-// What happens in folders, as the kernel tells it.
+// Notifications from the kernel about changes in folders.
 #pragma once
 
 #include <filesystem>
 
+#include "base/file.h"
+
 namespace deltawire {
 
-// New files of watched folders, and writes to them. What another machine does to a network
-// filesystem is not noticed. Where the system has no more watches to give, waits are short, and say
-// each time that something may have happened.
+// Watches folders for new files and for writes. Changes that another machine makes on a network
+// filesystem are not noticed. If the system is out of watches, waits are short and always report a
+// possible change.
 class FolderEvents {
  public:
   FolderEvents();
-  ~FolderEvents();
-  FolderEvents(const FolderEvents&) = delete;
-  FolderEvents& operator=(const FolderEvents&) = delete;
 
-  // New and renamed files; with `writes` those that are written to as well. False: it is not there,
-  // or cannot be watched. A folder may be given again, as it may have been removed and made anew.
+  // Watches for new and renamed files, and with `writes` for writes. False: the folder does not
+  // exist or cannot be watched. A folder may be given again, in case it was removed and recreated.
   bool watch(const std::filesystem::path& folder, bool writes = false);
-  // True: something happened since the last call, or wake() was called. False: `seconds` are over.
-  // One thread.
+  // True: something changed since the last call, or wake() was called. False: `seconds` have
+  // passed. For one thread.
   bool wait(double seconds);
   // Ends a wait, or the next one. From any thread.
   void wake();
@@ -27,7 +26,7 @@ class FolderEvents {
  private:
   bool drain();
 
-  int inotify_ = -1, wake_ = -1;
+  Descriptor inotify_, wake_;
   bool is_blind_ = false;  // a folder that is there could not be watched
 };
 

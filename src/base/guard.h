@@ -1,5 +1,4 @@
-// Keeps exceptions inside a layer and makes parallel loops fail the same way on any number of
-// threads.
+// Turns std::bad_alloc into a Status, and makes parallel loops fail deterministically.
 #pragma once
 
 #include <atomic>
@@ -13,10 +12,10 @@
 
 namespace deltawire {
 
-// Calls `body`, which returns a Status or a Result; running out of memory becomes OutOfMemory that
-// names what was being done. For the borders that an exception must not cross (public functions,
-// threads, callbacks of C libraries), and where a failure is not the end of the call; everything in
-// between lets it pass.
+// Calls `body`, which returns a Status or a Result. Running out of memory becomes OutOfMemory with
+// `doing` as its message. For boundaries that an exception must not cross (public functions,
+// threads, callbacks of C libraries) and where the call continues after a failure. Code in between
+// lets the exception pass.
 template <class Body>
 auto guard_memory(const char* doing, Body&& body) -> decltype(body()) {
   try {
@@ -28,8 +27,8 @@ auto guard_memory(const char* doing, Body&& body) -> decltype(body()) {
   }
 }
 
-// Runs body(index, worker) -> Status over [0, n). Of several failures the one with the lowest index
-// is returned, whatever the order they happened in; work behind a failure may be left out.
+// Runs body(index, worker) -> Status over [0, n). Of several failures it returns the one with the
+// lowest index, in whatever order they happened. Indices after a failure may be skipped.
 template <class Body>
 Status parallel_try(const char* doing, ThreadPool* pool, size_t n, const Body& body) {
   std::atomic<size_t> first_failed{n};

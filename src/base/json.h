@@ -1,5 +1,5 @@
-// JSON to text and back. Here, and nowhere else, the templates that do it are made: they take
-// longer to compile than all that uses them.
+// JSON to text and back. The templates are instantiated only here, because they are slow to
+// compile.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,13 +8,16 @@
 
 namespace deltawire {
 
-// Discarded (`is_discarded()`, no object, no array) where `text` is no JSON.
+// Discarded (`is_discarded()`, neither object nor array) if `text` is not JSON.
 nlohmann::json parse_json(std::string_view text);
+
+// The text of this member; "" where `json` is not an object that has one.
+std::string string_in(const nlohmann::json& json, const char* key);
 
 struct JsonStyle {
   int indent = -1;             // -1: all in one line
   bool ascii = false;          // write \u1234 for what is not ASCII
-  bool replace_bytes = false;  // write U+FFFD for bytes that are no UTF-8; without it they throw
+  bool replace_bytes = false;  // write U+FFFD for bytes that are not UTF-8 instead of throwing
 };
 std::string json_text(const nlohmann::json& json, JsonStyle style = {});
 std::string json_text(const nlohmann::ordered_json& json, JsonStyle style = {});

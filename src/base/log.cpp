@@ -38,7 +38,7 @@ std::string shortest_text(double number) {
   return {text, end};
 }
 
-// One line whatever it holds: quoted when it would not read as one word.
+// Always one line; quoted unless it is a single word.
 std::string quoted_text(std::string_view text) {
   constexpr std::string_view kPlain = "-_./:@%+,*~#$&?![]{}()<>|;^";
   bool plain = !text.empty();
@@ -64,7 +64,7 @@ std::string quoted_text(std::string_view text) {
   return out + "\"";
 }
 
-// What a sink does may have events of its own: they would wait for it to end.
+// A sink may itself emit events, which would deadlock on sink_mutex: they are dropped.
 thread_local bool in_sink = false;
 struct InSink {
   InSink() { in_sink = true; }
@@ -84,7 +84,7 @@ std::string value_text(const LogValue& value) {
 nlohmann::ordered_json value_json(const LogValue& value) {
   using Json = nlohmann::ordered_json;
   return std::visit(Overloaded{[](std::monostate) { return Json(nullptr); },
-                               [](double number) {  // JSON has no word for the others
+                               [](double number) {  // JSON cannot represent infinities and NaN
                                  return std::isfinite(number) ? Json(number)
                                                               : Json(shortest_text(number));
                                },

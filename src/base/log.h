@@ -1,4 +1,4 @@
-// Saying something: for the library and its own programs. Who listens: deltawire/progress.h.
+// Emits log events. deltawire/progress.h sets the sink that receives them.
 #pragma once
 
 #include <initializer_list>

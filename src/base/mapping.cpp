@@ -25,14 +25,14 @@ using Slot = Mapping::Slot;
 constinit std::atomic<Slot*> g_slots{nullptr};
 constinit std::mutex g_handler_mutex;
 uintptr_t g_page_bytes = 0;
-struct sigaction g_before;  // the handler that ours stands before
+struct sigaction g_before;  // the previous handler
 
-// Descriptors are few; a process needs them for other things too.
+// Descriptors are a limited resource of the process.
 constexpr int kMostDescriptors = 256;
 constinit std::atomic<int> g_descriptors{0};
 
-// What was handed on last. A handler that neither mends a fault nor ends the process would see it
-// for ever.
+// The fault passed on last. A handler that neither repairs it nor ends the process would be called
+// forever.
 constinit std::atomic<uintptr_t> g_handed_address{0};
 constinit std::atomic<long> g_handed_thread{0};
 constinit std::atomic<int> g_handed_times{0};
@@ -47,11 +47,11 @@ Slot* find_slot(uintptr_t address) {
   return nullptr;
 }
 
-// From the page that failed to the end: what comes after a cut is gone too.
+// Replaces everything from the failed page to the end, since a truncated file has nothing after it.
 bool mend(Slot* slot, uintptr_t address) {
   const uintptr_t page = address & ~(g_page_bytes - 1);
   const int access = slot->writable.load() ? PROT_READ | PROT_WRITE : PROT_READ;
-  slot->broken.store(true);  // first: a reader must not see zeros and no mark
+  slot->broken.store(true);  // first: a reader must not see zeros without the mark
   return ::mmap(reinterpret_cast<void*>(page), slot->end.load() - page, access,
                 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
 }
@@ -93,8 +93,8 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   errno = error;
 }
 
-// Asked with every mapping: a program may set a handler of its own at any time, which is then the
-// one to hand on to.
+// Called for every mapping: a program may install its own handler at any time, and faults are then
+// passed on to that one.
 void ensure_handler() {
   const std::lock_guard lock(g_handler_mutex);
   struct sigaction now;
@@ -104,7 +104,7 @@ void ensure_handler() {
   g_before = now;
   struct sigaction ours = {};
   ours.sa_sigaction = on_bus_error;
-  // NODEFER: a handler that is handed a fault may raise it again, and may map files itself.
+  // NODEFER: the handler that gets the fault next may raise it again or map files.
   ours.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   ::sigemptyset(&ours.sa_mask);
   ::sigaction(SIGBUS, &ours, nullptr);
@@ -136,8 +136,8 @@ Slot* take_slot(uintptr_t begin, uintptr_t end, bool writable) {
   return slot;
 }
 
-// munmap() takes 20 ms and more for each GB that was touched, on one thread. This does nearly all
-// of that on several.
+// munmap() takes 20 ms or more per touched GB on one thread. This does most of that work on
+// several.
 void forget_pages(uint8_t* data, size_t size) {
   constexpr size_t kPieceBytes = size_t{64} << 20, kMostThreads = 8;
   const size_t pieces = (size + kPieceBytes - 1) / kPieceBytes;
@@ -224,11 +224,11 @@ void copy_out(const uint8_t* from, uint8_t* to, size_t size) noexcept {
   for (size_t done = 0; done < size;) {
     const ssize_t n = ::pread(fd, to + done, size - done, offset + off_t(done));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EFAULT) {  // no memory for pages of `to`: that is its mapping's to say
+    if (n < 0 && errno == EFAULT) {  // `to` is a broken mapping, which the memcpy will mark
       std::memcpy(to + done, from + done, size - done);
       return;
     }
-    if (n <= 0) {  // cut short, or not to be read: as a fault would have it
+    if (n <= 0) {  // truncated or unreadable: the same result as for a fault
       slot->broken.store(true);
       std::memset(to + done, 0, size - done);
       return;

@@ -1,6 +1,6 @@
-// A file mapped into memory that cannot kill the process. Pages that are gone when they are touched
-// (the file was cut short, its disk is full or cannot be read) become memory of zeros, and the
-// mapping says that it is broken. Whoever is done with the bytes asks before trusting them.
+// A memory mapping of a file that cannot kill the process. A page that is missing when it is
+// touched (the file was truncated, its disk is full or unreadable) becomes zeros, and the mapping
+// is marked as broken. Callers check broken() before they trust what they have read.
 #pragma once
 
 #include <atomic>
@@ -9,8 +9,8 @@
 
 namespace deltawire {
 
-// Thread-safe but for moves. The first one installs a handler of SIGBUS; faults elsewhere go on to
-// the handler that was there before.
+// Thread-safe except for moves. The first mapping installs a SIGBUS handler, which passes other
+// faults to the handler that was there before.
 class Mapping {
  public:
   enum class Access { kRead, kReadWrite };
@@ -24,13 +24,13 @@ class Mapping {
 
   uint8_t* data() const noexcept { return data_; }
   size_t size() const noexcept { return size_; }
-  // Whether bytes were lost so far.
+  // Whether bytes have been lost.
   bool broken() const noexcept { return slot_ != nullptr && slot_->broken.load(); }
-  // From now on copy_out() reads from the file itself. Keeps a descriptor open, unless there are
-  // many of those already.
+  // From now on copy_out() reads from the file itself. Keeps a descriptor open unless too many are
+  // open already.
   void read_by_descriptor(int fd) noexcept;
 
-  // What the signal handler looks at. Never freed, used again.
+  // Read by the signal handler. Never freed, only reused.
   struct Slot {
     std::atomic<uintptr_t> begin{0}, end{0};  // of the mapping; 0: free
     std::atomic<bool> writable{false}, broken{false};
@@ -44,11 +44,11 @@ class Mapping {
   Slot* slot_ = nullptr;
 };
 
-// Copies bytes from anywhere. Those of a mapping with a descriptor are read from its file: a copy
-// without the page faults that a first look at mapped bytes takes.
+// Copies bytes from anywhere. Bytes of a mapping with a descriptor are read from the file, which
+// avoids the page faults of a first access.
 void copy_out(const uint8_t* from, uint8_t* to, size_t size) noexcept;
 
-// The share of these mapped bytes, 0 ... 1, that is in memory and need not be read from a disk.
+// The share of these mapped bytes, from 0 to 1, that is in memory already.
 double resident_share(const uint8_t* bytes, size_t size) noexcept;
 
 }  // namespace deltawire

@@ -1,4 +1,4 @@
-// Numbers that a running process keeps about itself, in the text format that Prometheus reads.
+// Metrics of this process, in the Prometheus text format.
 #pragma once
 
 #include <atomic>
@@ -39,7 +39,8 @@ class Histogram {
   void observe(double value) noexcept;
 
   std::span<const double> bounds() const noexcept { return bounds_; }
-  // Of observations in bucket i alone: at most bounds()[i]; the last bucket has the rest.
+  // The number of observations in bucket i alone: at most bounds()[i]; the last bucket has the
+  // rest.
   uint64_t count(size_t bucket) const noexcept { return counts_[bucket].load(); }
   double sum() const noexcept { return sum_.load(); }
 
@@ -49,9 +50,8 @@ class Histogram {
   std::atomic<double> sum_{0};
 };
 
-// Any thread. What it returns lives as long as it does. A name belongs to one type and one help
-// text, those it was first asked with; asked for as another type it yields a metric of that type
-// which is not rendered.
+// Thread-safe. Returned references live as long as the Metrics. The first call fixes the type and
+// the help text of a name; a later call with another type returns a metric that is not rendered.
 class Metrics {
  public:
   using Labels = std::vector<std::pair<std::string, std::string>>;

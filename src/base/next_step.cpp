@@ -1,5 +1,7 @@
 #include "base/next_step.h"
 
+#include <utility>
+
 namespace deltawire {
 namespace {
 
@@ -93,7 +95,7 @@ constexpr NextStep kSteps[] = {
     {"data_offsets", "copy the file again, or save it again", Code::kCorruption},
     {"changed while it was read", "repeat it when nobody writes to the file"},
     {"No space left on device", "free space on that disk, then repeat"},
-    {"of disk: ", "free space on that disk, then repeat"},
+    {"of disk space: ", "free space on that disk, then repeat"},
     {"Read-only file system", "use a folder that can be written to; only a STORE may be read-only"},
     {"Permission denied", "check who may read and write there: ls -ld PATH"},
     {"Address already in use",
@@ -113,14 +115,14 @@ constexpr NextStep kSteps[] = {
     {"none below version", "wait for that version, or ask for less"},
     {"there is no version", "deltawire log STORE shows the versions"},
     {"there is no such replica", "deltawire status STORE lists the replicas"},
-    {"is not gone; it was heard of", "end it first, or remove its heartbeat by force"},
+    {"is not gone; its last heartbeat was", "end it first, or remove its heartbeat by force"},
     {"is not pinned", "deltawire log STORE shows the pins"},
     {"then the files were changed",
      "deltawire pull STORE LOCAL fetches them again; find out who writes there"},
     {"to change that, use a new folder", "use the same options as before, or another LOCAL"},
     {"the command ended with status", "read what the command printed above, then repeat"},
-    {"how the command ended is not known", "find out who killed the command, then repeat"},
-    {"the command did not end in", "raise the time limit, or fix the command"},
+    {"the exit status of the command is unknown", "find out who killed the command, then repeat"},
+    {"the command did not finish within", "raise the time limit, or fix the command"},
     {"could not be paused", "look at the engine, then repeat: no file was changed"},
 
     {": POST /", "read the engine's answer above: is it the right engine and URL?",
@@ -167,33 +169,23 @@ const NextStep* find_next_step(const Status& status) {
 }
 
 std::string_view usual_next_step(Code code) {
-  switch (code) {
-    case Code::kOk:
-    case Code::kInvalidArgument:
-      return "";
-    case Code::kUnsupported:
-      return "use a newer deltawire, or install what the message names";
-    case Code::kNotFound:
-      return "check the name; deltawire log STORE shows what a store holds";
-    case Code::kConflict:
-      return "check who else wrote there, then repeat";
-    case Code::kCorruption:
-      return "copy a damaged file again; deltawire fsck STORE lists all damage of a chain";
-    case Code::kBaseMismatch:
-      return "use the checkpoint that the delta was made from; the next pull repairs a replica, "
-             "unless repairs are off";
-    case Code::kIo:
-      return "remove the cause, then repeat";
-    case Code::kUnavailable:
-      return "repeat it";
-    case Code::kOutOfMemory:
-      return "repeat it with a lower memory limit, or fewer threads";
-    case Code::kDevice:
-      return "nvidia-smi and dmesg say more about the GPU";
-    case Code::kCancelled:
-      return "repeat it";
-    case Code::kInternal:
-      return "this is a bug: report it with the call and this message";
+  constexpr std::pair<Code, std::string_view> kUsual[] = {
+      {Code::kUnsupported, "use a newer deltawire, or install what the message names"},
+      {Code::kNotFound, "check the name; deltawire log STORE shows what a store holds"},
+      {Code::kConflict, "check who else wrote there, then repeat"},
+      {Code::kCorruption,
+       "copy a damaged file again; deltawire fsck STORE lists all damage of a chain"},
+      {Code::kBaseMismatch,
+       "use the checkpoint that the delta was made from; the next pull repairs a replica, unless "
+       "repairs are off"},
+      {Code::kIo, "remove the cause, then repeat"},
+      {Code::kUnavailable, "repeat it"},
+      {Code::kOutOfMemory, "repeat it with a lower memory limit, or fewer threads"},
+      {Code::kDevice, "nvidia-smi and dmesg say more about the GPU"},
+      {Code::kCancelled, "repeat it"},
+      {Code::kInternal, "this is a bug: report it with the call and this message"}};
+  for (const auto& [kind, next] : kUsual) {
+    if (kind == code) return next;
   }
   return "";
 }

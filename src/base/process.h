@@ -1,4 +1,4 @@
-// Who we are, for records and messages.
+// Names of this host and process, for records and messages.
 #pragma once
 
 #include <string>

@@ -1,10 +1,10 @@
 #include "base/secret.h"
 
 #include <algorithm>
-#include <cctype>
 #include <string_view>
 
 #include "base/file.h"
+#include "base/text.h"
 
 namespace deltawire {
 
@@ -35,27 +35,13 @@ std::string in_json(std::string_view value, std::string_view escaped) {
   return out;
 }
 
-std::string in_url(std::string_view value) {
-  constexpr char kDigits[] = "0123456789ABCDEF";
-  std::string out;
-  for (const char c : value) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (std::isalnum(byte) != 0 || std::string_view("-._~").find(c) != std::string_view::npos) {
-      out.push_back(c);
-    } else {
-      out.append({'%', kDigits[byte >> 4], kDigits[byte & 15]});
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string hide_secret(std::string text, const Secret& secret) {
   if (secret.empty()) return text;
   const std::string& value = secret.reveal();
   for (const std::string& form :
-       {value, in_json(value, "\"\\"), in_json(value, "\"\\/"), in_url(value)}) {
+       {value, in_json(value, "\"\\"), in_json(value, "\"\\/"), percent_encode(value, false)}) {
     replace_all(&text, form, "***");
   }
   return text;

@@ -1,4 +1,4 @@
-// A string that must not be seen: it can be used, but neither logged nor formatted by accident.
+// A string that cannot be logged or formatted by accident.
 #pragma once
 
 #include <filesystem>
@@ -14,18 +14,17 @@ class Secret {
   Secret() = default;
   explicit Secret(std::string value) : value_(std::move(value)) {}
   bool empty() const noexcept { return value_.empty(); }
-  // The only way to it: easy to search for.
+  // The only access, so that uses are easy to find.
   const std::string& reveal() const noexcept { return value_; }
 
  private:
   std::string value_;
 };
 
-// The first line of a file; empty without one. InvalidArgument when that is empty.
+// The first line of a file; empty if `file` is empty. InvalidArgument for an empty line.
 Result<Secret> read_secret(const std::filesystem::path& file);
 
-// Text of somebody who was given the secret, with "***" in its place wherever it stands: as it is,
-// as JSON has it or as a URL has it.
+// Replaces the secret in a peer's text by "***", whether plain, JSON-escaped or URL-encoded.
 std::string hide_secret(std::string text, const Secret& secret);
 
 }  // namespace deltawire

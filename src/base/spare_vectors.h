@@ -1,5 +1,5 @@
-// Memory that has been used, to be used again. Fresh memory is a page fault for every page: to fill
-// it takes several times as long as memory that is there already.
+// Reuses the memory of large vectors. Fresh memory costs a page fault per page, which makes filling
+// it several times slower.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ class SpareVectors {
  public:
   explicit SpareVectors(uint64_t most_bytes) : most_bytes_(most_bytes) {}  // that are kept
 
-  // Of that size; what it holds is anything.
+  // A vector of that size with undefined contents.
   std::vector<uint8_t> take(size_t size) {
     std::vector<uint8_t> found = take_spare(size);
     if (found.capacity() < size) {
-      found.reserve(size + size / 8);  // so that it is enough for what is a little larger next time
+      found.reserve(size + size / 8);  // room for a slightly larger size next time
     }
     found.resize(size);
     return found;
@@ -28,7 +28,7 @@ class SpareVectors {
   void give_back(std::vector<uint8_t> used) noexcept {
     const size_t size = used.capacity();
     if (size < kLeastBytes) return;
-    used.resize(size);  // so that to take it writes nothing
+    used.resize(size);  // so that take() need not write
     const std::lock_guard lock(mutex_);
     if (size > most_bytes_ - held_bytes_) return;
     try {
@@ -44,9 +44,9 @@ class SpareVectors {
   }
 
  private:
-  static constexpr size_t kLeastBytes = size_t{64} << 10;  // smaller ones are the allocator's
+  static constexpr size_t kLeastBytes = size_t{64} << 10;  // smaller ones are left to the allocator
 
-  // Empty if there is none, or none that is not far too large.
+  // Empty if no vector fits, or all that fit are far too large.
   std::vector<uint8_t> take_spare(size_t size) {
     const std::lock_guard lock(mutex_);
     const auto at = spare_.lower_bound(size);

@@ -2,39 +2,26 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 
 namespace deltawire {
 
 std::string_view code_name(Code code) noexcept {
-  switch (code) {
-    case Code::kOk:
-      return "ok";
-    case Code::kInvalidArgument:
-      return "invalid argument";
-    case Code::kUnsupported:
-      return "unsupported";
-    case Code::kNotFound:
-      return "not found";
-    case Code::kConflict:
-      return "conflict";
-    case Code::kCorruption:
-      return "corruption";
-    case Code::kBaseMismatch:
-      return "base mismatch";
-    case Code::kIo:
-      return "i/o error";
-    case Code::kUnavailable:
-      return "unavailable";
-    case Code::kOutOfMemory:
-      return "out of memory";
-    case Code::kDevice:
-      return "device error";
-    case Code::kCancelled:
-      return "cancelled";
-    case Code::kInternal:
-      return "internal error";
-  }
-  return "unknown";
+  constexpr std::string_view kNames[] = {"ok",
+                                         "",
+                                         "invalid argument",
+                                         "unsupported",
+                                         "not found",
+                                         "conflict",
+                                         "corruption",
+                                         "base mismatch",
+                                         "i/o error",
+                                         "unavailable",
+                                         "out of memory",
+                                         "device error",
+                                         "cancelled",
+                                         "internal error"};
+  return size_t(code) < std::size(kNames) ? kNames[size_t(code)] : "unknown";
 }
 
 std::string Status::to_string() const {

@@ -1,16 +1,15 @@
-// Whether everything is to end: said by the program (Ctrl-C, SIGTERM), heard by what waits for
-// others.
+// The program's request to stop (Ctrl-C, SIGTERM), checked by code that waits.
 #pragma once
 
 namespace deltawire {
 
-// `asked` may be called from any thread at any time. Null, the default: it never is to end.
+// `asked` may be called from any thread at any time. Null, the default: there is never a request.
 void set_stop_request(bool (*asked)()) noexcept;
 bool stop_requested() noexcept;
 
 bool stop_can_be_requested() noexcept;
 
-// Waits by `sleep(seconds)`. False: everything is to end, and it did not wait to the end.
+// Waits by calling `sleep(seconds)`. False: a stop was requested before the time was over.
 template <class Sleep>
 bool sleep_unless_stopped(double seconds, const Sleep& sleep) {
   constexpr double kLook = 0.05;

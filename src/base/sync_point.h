@@ -1,5 +1,5 @@
-// Places where a crash test may kill the process: around every step that another process, or this
-// one after a restart, can see.
+// Points where a crash test may kill the process: around every step that is visible to other
+// processes or after a restart.
 #pragma once
 
 #include <deltawire_faults.h>

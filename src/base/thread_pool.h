@@ -17,7 +17,7 @@ namespace deltawire {
 // thrown by parallel_for when all workers are done; of several exceptions, any one.
 class ThreadPool {
  public:
-  // 0: one per core. Fewer, down to the caller alone, when the system gives no more threads.
+  // 0: one per core. Fewer, down to the caller alone, if the system refuses threads.
   explicit ThreadPool(unsigned num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -31,10 +31,10 @@ class ThreadPool {
   std::unique_ptr<Impl> impl_;
 };
 
-// Cores this process may use: containers and taskset narrow them below the machine's count.
+// Cores that this process may use; containers and taskset may allow fewer than the machine has.
 unsigned usable_cores();
 
-// Runs inline when there is no pool: the form codecs use.
+// Runs inline without a pool. Codecs use this form.
 inline void parallel_for(ThreadPool* pool, size_t n,
                          const std::function<void(size_t index, unsigned worker)>& body) {
   if (pool != nullptr && pool->num_workers() > 1 && n > 1) return pool->parallel_for(n, body);
@@ -45,10 +45,10 @@ inline unsigned num_workers(const ThreadPool* pool) noexcept {
   return pool == nullptr ? 1 : pool->num_workers();
 }
 
-// Threads, as many as the system gives.
+// Threads, as many as the system allows.
 
-// Starts up to `count` threads that call body(i). There are fewer when memory, or the number of
-// processes that a container may have, ends before: callers must do with those, or with none.
+// Starts up to `count` threads that call body(i). There are fewer if memory or the container's
+// process limit is exhausted; callers must work with any number, including none.
 template <class Body>
 void start_threads(size_t count, const Body& body, std::vector<std::thread>* threads) {
   threads->reserve(threads->size() + count);

@@ -1,3 +1,14 @@
+// The numbers below n, those of the largest sizes first: threads that take them in this order end
+// at about the same time.
+template <class SizeOf>
+std::vector<size_t> largest_first(size_t n, const SizeOf& size_of) {
+  std::vector<size_t> order(n);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return size_of(a) > size_of(b); });
+  return order;
+}
+
 // Many tensors of very different sizes on a few threads: tensors are taken in waves, small enough
 // to bound what is held in memory, large enough to keep every thread busy.
 #pragma once
@@ -17,7 +28,7 @@ namespace deltawire {
 
 class Waves {
  public:
-  // Whether work on one item can make use of several threads.
+  // Whether the work on one item can use several threads.
   enum class Inside { kOneThread, kShared };
 
   // sizes[i]: bytes of item i, the measure of its work. No wave of several items is larger than
@@ -61,9 +72,8 @@ class Waves {
   static constexpr uint64_t kBytesPerWorker = uint64_t{64} << 20;
   static constexpr uint64_t kWorthSharing = uint64_t{4} << 20;
 
-  // Items that one thread alone would be late with get all threads, one after the other; the others
-  // are spread over the threads, largest first, so that none starts a long one when the rest is
-  // done.
+  // Items too large for one thread get all threads, one after the other. The others are spread over
+  // the threads, largest first, so that no thread starts a long item at the end.
   Status run_wave(size_t begin, size_t end,
                   const std::function<Status(size_t, ThreadPool*)>& work) {
     uint64_t bytes = 0;

@@ -1,6 +1,5 @@
-// Between chains and the files of other projects (dialects): versions of theirs become versions of
-// a chain, and the other way round, under the same numbers. docs/dialects.md says which dialects
-// there are and what each of them can express.
+// Imports versions from other projects' files (dialects) into chains and exports them again, under
+// the same version numbers. docs/dialects.md lists the dialects and their limits.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@ struct DialectName {
 };
 std::vector<DialectName> dialect_names();
 
-// What one of their versions says of one tensor.
+// What a version of another project says of one tensor.
 struct ForeignTensorSummary {
   std::string name;
   std::string form;  // "BF16 [2048, 1024]"; empty: the dialect does not tell
@@ -50,15 +49,14 @@ struct ForeignPath {
   std::filesystem::path root;
   std::optional<uint64_t> version;  // none: all of them
 };
-// None: no dialect recognises it, or it is not there. Looks at names and small files alone.
+// None: no dialect recognises the path, or it does not exist. Reads only names and small files.
 Result<std::optional<ForeignPath>> recognise_foreign(const std::filesystem::path& path);
 Result<std::vector<uint64_t>> foreign_versions(
     const ForeignPath& path);  // complete ones, ascending
 Result<ForeignSummary> describe_foreign(const ForeignPath& path, uint64_t version);
 
-// Whether a checkpoint is what that version (which must be set) leads to, as far as the version
-// tells: each tensor that it names is compared by digest, or, where it has none, by patching a
-// copy.
+// Whether a checkpoint equals the state that a version (which must be set) leads to. Each tensor
+// that the version names is compared by digest or, without one, by patching a copy.
 Result<VerifyReport> verify_foreign(const ForeignPath& version,
                                     const std::filesystem::path& checkpoint,
                                     const ApplyOptions& options);
@@ -78,16 +76,16 @@ struct ImportOptions {
   BridgeRange range = {};
   // Begin a chain with the base though the source has no version yet.
   bool source_may_be_empty = false;
-  // A version that the source does not have, though it has later ones, changed nothing: TRL writes
-  // no file then. Without it such a version is taken for lost.
+  // Treats a version that is missing although later ones exist as unchanged, since TRL writes no
+  // file then. Otherwise it counts as lost.
   bool missing_is_unchanged = false;
-  // The source is the one that was imported so far, though at another place.
+  // The source is the one imported so far, moved to another place.
   bool source_moved = false;
   // New tensors are made in memory up to this size, and in a file of the work folder above it. 0: a
   // quarter of the machine's memory.
   uint64_t memory_bytes = 0;
   // `snapshot` must be a folder: it is the work folder, where the model is kept as the chain's head
-  // has it. Made anew from the chain when it is not there or is not what it should be.
+  // has it. Rebuilt from the chain if it is missing or damaged.
   PublishOptions publish = {};
 };
 
@@ -101,9 +99,9 @@ struct ImportedVersion {
   double seconds = 0;       // in all
 };
 
-// Versions become versions of the same number, in order, each exactly once: what is committed
-// decides what comes next, so that it may be killed at any instant and opened again. A version is
-// committed only if all of it could be read, and was still there unchanged. One thread at a time.
+// Imports versions under their own numbers, in order and exactly once. The chain's head decides
+// what comes next, so the process may be killed at any instant. A version is committed only if all
+// of it was read and did not change meanwhile. For one thread at a time.
 //
 // BaseMismatch: the source, or a tensor of it, does not belong to what the chain holds. NotFound:
 // the next version is missing, though later ones are there. Conflict: another imports here.
@@ -151,9 +149,8 @@ struct ExportedVersion {
   double seconds = 0;
 };
 
-// Versions of a chain in the files of another project, in order. What is there already is not
-// written again; that it is of this chain is checked. May be killed at any instant. One thread at a
-// time.
+// Writes versions of a chain as another project's files, in order. Existing versions are checked to
+// be of this chain and not written again. May be killed at any instant. For one thread at a time.
 //
 // Unsupported, before anything of a version is written: what the dialect cannot express. Conflict:
 // the target holds another run, or files of others.

@@ -16,12 +16,6 @@ namespace {
 
 constexpr uint64_t kMaxMarkerBytes = 4096;
 
-std::string member(const nlohmann::json& json, const char* key) {
-  return json.is_object() && json.contains(key) && json[key].is_string()
-             ? json[key].get<std::string>()
-             : std::string();
-}
-
 }  // namespace
 
 Status check_target(const Chain& chain, const Dialect& dialect, Store& target,
@@ -34,7 +28,7 @@ Status check_target(const Chain& chain, const Dialect& dialect, Store& target,
                     ", which was not written by an export; export to an empty destination");
   }
   const nlohmann::json json = parse_json(*text);
-  const std::string run = member(json, "run"), name = member(json, "dialect");
+  const std::string run = string_in(json, "run"), name = string_in(json, "dialect");
   if (run == chain.run() && name == dialect.name()) return {};
   return conflict(target.url() + ": holds an export of run " + run + " as " + name +
                   ", not of run " + chain.run() + " as " + std::string(dialect.name()) +
@@ -84,7 +78,7 @@ Result<const Checkpoint*> ExportWork::bring_to(uint64_t version) {
     ReplicaOptions options;
     options.limits.threads = pool_.num_workers();
     options.heartbeat = false;
-    options.sync_files = false;  // every tensor is proven before it is used
+    options.sync_files = false;  // every tensor is checked before it is used
     options.accept = {.trust = chain_.keys().trust, .run = chain_.run()};
     options.progress = progress_;
     DW_ASSIGN_OR_RETURN(Replica opened, Replica::open(chain_.shared_store(), folder_ / "model",
@@ -151,7 +145,7 @@ Status ExportWork::discard() {
   return remove_tree(folder_ / "model");
 }
 
-// What a power cut or a hand left there is made anew from the chain, once.
+// If the work folder is damaged, rebuilds the model from the chain once.
 Result<ExportWork::Step> ExportWork::step(const DescribedVersion* before,
                                           const DescribedVersion& now,
                                           const std::vector<std::string>& names) {

@@ -19,19 +19,19 @@
 
 namespace deltawire {
 
-// Where an export goes: which chain it is of, so that two never mix.
+// The marker that says which chain an export belongs to, so that two never mix.
 
-// An object beside the versions, which readers of the dialect pass over.
+// An object beside the versions, which readers of the dialect ignore.
 inline constexpr std::string_view kExportMarker = "deltawire-export.json";
 
 // Conflict when the target is of another run or dialect, or holds versions that no export wrote.
 Status check_target(const Chain& chain, const Dialect& dialect, Store& target,
                     const std::vector<uint64_t>& versions);
-// Says whose it is; before the first version.
+// Writes the marker, before the first version.
 Status mark_target(const Chain& chain, const Dialect& dialect, Store& target);
 
-// Whether a version that is there is the chain's, as far as its digests tell: `held` is the model
-// at that version. Conflict names the tensor.
+// Compares an existing version with the chain by its digests; `held` is the model at that version.
+// Conflict names the tensor.
 Status check_exported(const ForeignVersion& version, const Checkpoint& held, const Store& target,
                       ThreadPool* pool);
 
@@ -60,7 +60,7 @@ class ExportWork {
   // The model at this version. Its tensors are not proven.
   Result<const Checkpoint*> bring_to(uint64_t version);
 
-  // The next call makes the model anew from the chain.
+  // The next call rebuilds the model from the chain.
   Status discard();
 
   ThreadPool* pool() noexcept { return &pool_; }

@@ -20,7 +20,7 @@ ForeignDraft full_draft(const DescribedVersion& now) {
   return draft;
 }
 
-// By the digests of both: nothing is decoded.
+// Compares the digests of both; decodes nothing.
 ForeignDraft delta_draft(const DescribedVersion& before, const DescribedVersion& now) {
   ForeignDraft draft;
   draft.version = now.record.manifest.version;
@@ -69,7 +69,7 @@ struct Exporter::Impl {
   const std::shared_ptr<Store> target;
   const ExportOptions options;
   ExportWork work;
-  uint64_t first = 0, wanted = 0;  // where it began; the next one
+  uint64_t first = 0, wanted = 0;  // where the range begins; the next version
   bool opened = false;
   uint64_t num_skipped = 0;
 
@@ -84,12 +84,12 @@ struct Exporter::Impl {
   ForeignOptions how() const;
 };
 
-// False: there is nothing in the chain yet.
+// False if the chain is still empty.
 Result<bool> Exporter::Impl::begin() {
   DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> own, chain.versions());
   if (own.empty()) return false;
-  // Readers of version 1 begin with version 0, which is their checkpoint; of a chain that begins
-  // later the first version is needed itself.
+  // Readers of version 1 begin with version 0, which is their checkpoint. If the chain begins
+  // later, they need its first version.
   first = options.range.from.value_or(own.front() == 0 ? 1 : own.front());
   DW_ASSIGN_OR_RETURN(const std::vector<uint64_t> there, dialect.versions(*target));
   DW_RETURN_IF_ERROR(check_target(chain, dialect, *target, there));
@@ -117,8 +117,8 @@ Result<std::optional<ExportedVersion>> Exporter::Impl::next() {
   return std::optional(std::move(exported));
 }
 
-// That the newest version there is the chain's. Before the target is refused, the model in the work
-// folder, which may be damaged, is made anew.
+// Checks that the target's newest version is the chain's. Before the target is rejected, rebuilds
+// the model in the work folder, which may be damaged.
 Status Exporter::Impl::check_last() {
   DW_ASSIGN_OR_RETURN(const auto last, dialect.open(*target, wanted - 1));
   DW_ASSIGN_OR_RETURN(const Checkpoint* held, work.bring_to(wanted - 1));
@@ -135,8 +135,8 @@ Result<ExportedVersion> Exporter::Impl::export_one(bool base_there) {
   ExportedVersion exported;
   const bool begins = wanted == first && !base_there;
   DW_ASSIGN_OR_RETURN(const bool usual, dialect.wants_whole(*target, wanted, how()));
-  // A range that begins in the middle begins whole, unless its users asked for an encoding of
-  // deltas.
+  // A range that begins in the middle begins with a full version, unless an encoding of deltas was
+  // requested.
   const bool whole_first = begins && wanted != 1 && options.encoding.empty();
   if (options.full || wanted == 0 || usual || whole_first) {
     DW_RETURN_IF_ERROR(write(nullptr, now, full_draft(now)));

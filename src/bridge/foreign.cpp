@@ -1,11 +1,11 @@
 #include "bridge/foreign.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include "base/file.h"
 #include "base/guard.h"
+#include "base/text.h"
 #include "bridge/bridge.h"
 #include "tensor/form.h"
 
@@ -78,25 +78,23 @@ std::string fingerprint_of(const ForeignInfo& info) {
   return hasher.finish().hex();
 }
 
-// Paths that people give: a folder of other projects' versions, or one version in it.
+// Paths from the command line: a folder of other projects' versions, or one version in it.
 
 namespace {
 
 constexpr size_t kVersionDigits = 6;
 constexpr int kMostLevels = 2;  // ROOT/weight_v000012, ROOT/deltas/step_000012.safetensors
 
-// The number at the end of "weight_v000012" or "step_000012". None: this names no version, and
-// nobody looks into the folders around it.
+// The number at the end of "weight_v000012" or "step_000012". None if the path names no version;
+// then the folders above are not searched.
 std::optional<uint64_t> trailing_version(const fs::path& path) {
   const std::string stem = path.stem().string();
   const size_t letters = stem.find_last_not_of("0123456789");
   if (letters == std::string::npos || stem.size() - letters - 1 < kVersionDigits) return {};
   if (stem[letters] != 'v' && stem[letters] != '_') return {};
   uint64_t version = 0;
-  const char* const end = stem.data() + stem.size();
-  const auto read = std::from_chars(stem.data() + letters + 1, end, version);
-  if (read.ec != std::errc() || read.ptr != end) return {};
-  return version;
+  const bool fits = parse_number(std::string_view(stem).substr(letters + 1), &version);
+  return fits ? std::optional(version) : std::nullopt;
 }
 
 Result<std::shared_ptr<Store>> open_folder(const fs::path& folder) {

@@ -14,7 +14,7 @@ Result<const Dialect*> require_dialect(const std::string& name);
 
 ForeignSummary summary_of(const Dialect& dialect, const ForeignInfo& info, bool tensors);
 
-// One place under one name, however it was given: what a chain remembers of its source.
+// A canonical name for a store's location, which a chain remembers as its source.
 std::string place_of(const Store& store);
 
 // InvalidArgument where the path does not name one version.

@@ -71,7 +71,7 @@ namespace {
 
 std::string number(uint64_t version) { return std::to_string(version); }
 
-// A chain's seed is what the first version is applied to.
+// The first version is applied to the chain's seed.
 Result<std::optional<ImportStart>> start_from_base(const Dialect& dialect, Store& source,
                                                    const std::vector<uint64_t>& versions,
                                                    const ImportOptions& options, ThreadPool* pool) {

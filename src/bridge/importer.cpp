@@ -1,5 +1,5 @@
-// Another project's versions into a chain. The chain is the truth: its head says what comes next,
-// the publisher's snapshot is the model there, and both outlive any crash.
+// Imports another project's versions into a chain. The chain decides: its head says which version
+// comes next, the publisher's snapshot holds the model at the head, and both survive any crash.
 #include <algorithm>
 
 #include "base/sync_point.h"
@@ -27,7 +27,7 @@ struct Importer::Impl {
     origin.place = std::string(dialect.name()) + " " + place_of(*source);
     origin.commit_unchanged = true;
     origin.made_from_snapshot = true;
-    options.publish.schema_change = true;  // what the source did stands
+    options.publish.schema_change = true;  // the source decides
   }
 
   const Dialect& dialect;
@@ -38,7 +38,7 @@ struct Importer::Impl {
   std::optional<Scratch> scratch;
   std::optional<uint64_t> head;
   std::string run;
-  bool is_same_source = false;  // as far as was asked once
+  bool is_same_source = false;  // checked once
 
   Result<std::optional<ImportedVersion>> next();
   bool done() const { return head && options.range.to && *head >= *options.range.to; }
@@ -72,7 +72,8 @@ Status Importer::Impl::open_publisher() {
   return {};
 }
 
-// False: there are no versions yet. Whose they are is asked before the model is fetched.
+// False if there are no versions yet. Finds out whose versions they are before it fetches the
+// model.
 Result<bool> Importer::Impl::open_chain() {
   const Result<Chain> chain = Chain::open(store, options.publish.keys);
   if (!chain.ok() && chain.status().code() == Code::kNotFound) return false;
@@ -101,7 +102,7 @@ Status Importer::Impl::check_origin(const Manifest& newest) const {
                             : ""));
 }
 
-// A run that began again in its old place.
+// A run that was restarted in the same place.
 Status Importer::Impl::check_same_source(const CommittedState& state,
                                          const std::vector<uint64_t>& versions) {
   const uint64_t at = state.record.manifest.version;
@@ -161,7 +162,7 @@ Result<std::optional<ImportedVersion>> Importer::Impl::next() {
   return std::optional(std::move(imported));
 }
 
-// A version for which the trainer wrote nothing.
+// A version for which the trainer wrote no file.
 Result<std::optional<ImportedVersion>> Importer::Impl::import_unchanged(
     const CommittedState& state) {
   const PublishClock clock;
@@ -216,7 +217,7 @@ bool Importer::Impl::is_image_damaged(const CommittedState& state, const Foreign
   return !status.ok();
 }
 
-// From the chain, which has it.
+// Loads the model from the chain.
 Status Importer::Impl::rebuild_image() {
   const auto& place = std::get<SnapshotInFolder>(options.publish.snapshot);
   publisher.reset();

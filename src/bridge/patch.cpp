@@ -24,8 +24,8 @@ uint64_t default_memory() {
   return pages > 0 && page > 0 ? uint64_t(pages) * uint64_t(page) / kMemoryShare : 0;
 }
 
-// Large pages where the system has them: the first touch of a gigabyte of small ones takes as long
-// as to patch it.
+// Uses huge pages if the system has them: touching a gigabyte of small pages takes as long as
+// patching it.
 void want_large_pages(MutableBytes bytes) {
   constexpr uintptr_t kLargePage = uintptr_t{2} << 20;
   const auto begin = reinterpret_cast<uintptr_t>(bytes.data());
@@ -87,7 +87,7 @@ Status Scratch::check() const {
 
 namespace {
 
-// By itself a failed patch says nothing about files that were written to meanwhile.
+// A patch may have failed because files were written to meanwhile.
 Status judge(const ForeignVersion& version, Status status) {
   DW_RETURN_IF_ERROR(version.check_unchanged());
   return status;
@@ -215,7 +215,7 @@ Status try_patch(const ForeignVersion& version, const Checkpoint& old, ThreadPoo
   DW_RETURN_IF_ERROR(old.check_whole());
   const auto writes = [](const ForeignTensor& tensor) { return tensor.payload_bytes != 0; };
   if (changed || std::ranges::none_of(info.tensors, writes)) return {};
-  // Where no digest tells: their writers write what changed, and only that.
+  // Used without a digest: these writers write only what changed.
   return corruption("version " + std::to_string(info.version) + " changes nothing of " +
                     old.path().string() + ", which has its values already");
 }

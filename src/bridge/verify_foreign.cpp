@@ -1,4 +1,4 @@
-// A checkpoint against another project's version.
+// Compares a checkpoint with another project's version.
 #include <algorithm>
 
 #include "base/file.h"
@@ -9,7 +9,7 @@ namespace deltawire {
 namespace fs = std::filesystem;
 namespace {
 
-// Whether a tensor is what the version makes of it.
+// Whether a tensor equals what the version makes of it.
 Result<bool> leads_to(const ForeignVersion& version, size_t index, const TensorView& view) {
   const ForeignTensor& tensor = version.info().tensors[index];
   if (tensor.checksum && !version.info().full) {

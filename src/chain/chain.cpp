@@ -6,10 +6,9 @@
 #include <map>
 #include <mutex>
 
-#include "base/bytes.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
-#include "chain/gc.h"
 #include "chain/head.h"
 #include "chain/heartbeat.h"
 #include "chain/hop_records.h"
@@ -43,15 +42,6 @@ Result<std::string> parse_run(std::string_view text) {
 
 }  // namespace
 
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts;
-  ::gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
-
 bool is_damage(const Status& status) {
   return status.code() == Code::kNotFound || status.code() == Code::kCorruption ||
          status.code() == Code::kUnsupported;
@@ -69,7 +59,7 @@ struct Chain::Impl {
   const ChainKeys keys;
   const std::string run;
 
-  // Of the last version that was asked for.
+  // The schema of the last version that was requested.
   mutable std::mutex schema_mutex;
   mutable Digest schema_sha256;
   mutable Schema schema;
@@ -91,14 +81,12 @@ Result<std::string> read_run(Store& store) {
       return invalid_argument(store.url() + ": is a replica's folder, not a store");
     }
     std::string message = store.url() + ": holds no run; `deltawire publish` makes one";
-    // A bucket may be missing altogether, which only the server knows.
+    // The bucket itself may be missing, which only the server knows.
     if (store.local_folder().empty()) message += " (" + text.status().message() + ")";
     return not_found(std::move(message));
   }
   DW_RETURN_IF_ERROR(Status(text.status()));
-  Result<std::string> run = parse_run(*text);
-  if (!run.ok()) return std::move(run).status().at(store.url() + "/" + std::string(kRunName));
-  return run;
+  return located(parse_run(*text), store.url() + "/" + std::string(kRunName));
 }
 
 }  // namespace
@@ -179,19 +167,18 @@ Result<VersionRecord> Chain::version(uint64_t version) const {
 
 Result<VersionRecord> read_version(const Chain& chain, uint64_t version, std::string_view text) {
   const std::string place = chain.store().url() + "/" + manifest_name(version);
-  Result<Manifest> manifest = parse_manifest(text, keys_of(chain).trust);
-  if (!manifest.ok()) return std::move(manifest).status().at(place);
-  if (manifest->run != chain.run()) {
-    return corruption(place + ": belongs to run " + manifest->run + ", expected " + chain.run());
+  DW_ASSIGN_OR_RETURN(Manifest manifest,
+                      located(parse_manifest(text, keys_of(chain).trust), place));
+  if (manifest.run != chain.run()) {
+    return corruption(place + ": belongs to run " + manifest.run + ", expected " + chain.run());
   }
-  if (manifest->version != version) {
-    return corruption(place + ": says that it is version " + std::to_string(manifest->version));
+  if (manifest.version != version) {
+    return corruption(place + ": its record is of version " + std::to_string(manifest.version));
   }
-  const bool delta = manifest->kind == VersionKind::kDelta;
-  DW_RETURN_IF_ERROR(
-      check_part_names(manifest->parts, delta ? kPartPrefix : kFullPrefix).at(place));
-  DW_RETURN_IF_ERROR(check_side_objects(*manifest).at(place));
-  return VersionRecord{std::move(*manifest), record_digest(text)};
+  const bool delta = manifest.kind == VersionKind::kDelta;
+  DW_RETURN_IF_ERROR(check_part_names(manifest.parts, delta ? kPartPrefix : kFullPrefix).at(place));
+  DW_RETURN_IF_ERROR(check_side_objects(manifest).at(place));
+  return VersionRecord{std::move(manifest), record_digest(text)};
 }
 
 Result<Schema> Chain::schema(const Manifest& manifest) const {
@@ -285,15 +272,11 @@ Result<Plan> Chain::plan(std::optional<uint64_t> from, std::optional<uint64_t> t
   return plan_catch_up(*this, held, *to);
 }
 
-Status Chain::pin(uint64_t number) const { return pin_version(*this, number); }
-Status Chain::unpin(uint64_t number) const { return unpin_version(*this, number); }
-Result<std::vector<uint64_t>> Chain::pins() const { return list_pins(store()); }
-
 Result<std::vector<ListedHeartbeat>> Chain::replicas() const {
   DW_ASSIGN_OR_RETURN(std::vector<ListedHeartbeat> found, list_heartbeats(store()));
   if (found.empty()) return found;
   const Result<int64_t> asked = store().clock();
-  const int64_t now = asked.ok() ? *asked : unix_now();
+  const int64_t now = asked.ok() ? *asked : unix_seconds();
   for (ListedHeartbeat& listed : found) {
     const int64_t written = listed.object.modified != 0 || !listed.heartbeat.ok()
                                 ? listed.object.modified
@@ -320,12 +303,8 @@ Result<uint64_t> Chain::forget(const std::string& name, bool force) const {
   if (removed != 0) return removed;
   const std::string place = store().url() + ": replica " + name;
   if (live == nullptr) return not_found(place + ": there is no such replica");
-  return conflict(place + ": is not gone; it was heard of " + std::to_string(live->age_seconds) +
-                  " s ago");
-}
-
-Result<GcReport> Chain::collect_garbage(const GcOptions& options) const {
-  return deltawire::collect_garbage(*this, options);
+  return conflict(place + ": is not gone; its last heartbeat was " +
+                  std::to_string(live->age_seconds) + " s ago");
 }
 
 }  // namespace deltawire

@@ -1,5 +1,5 @@
-// What the library itself does with a chain, beyond deltawire/chain.h: makes one, adds a version to
-// it. docs/protocol.md says why it cannot drift.
+// Internal operations on a chain, beyond deltawire/chain.h: creating one and adding versions.
+// docs/protocol.md explains why it cannot drift.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
 #include "deltawire/chain.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
@@ -14,7 +15,7 @@
 
 namespace deltawire {
 
-// What Keys lead to.
+// The signer and verifier that Keys lead to.
 struct ChainKeys {
   Signer sign;           // signs what is written; null: nothing is signed
   Verifier trust;        // checks what is read; null: signatures are not looked at
@@ -29,14 +30,14 @@ const ChainKeys& keys_of(const Chain& chain);
 
 // Chain::open() with keys that were read before. keys() of it are empty.
 Result<Chain> open_with_keys(std::shared_ptr<Store> store, ChainKeys keys);
-// The same chain, and nothing known of it yet.
+// A handle of the same chain without cached records.
 Chain with_other_keys(const Chain& chain, ChainKeys keys);
 // Makes a new run; Conflict when there is one. Unsupported, unless `single_writer`, when the store
 // cannot put a name only if it is absent.
 Result<Chain> create_chain(std::shared_ptr<Store> store, ChainKeys keys, bool single_writer);
 
-// What became of a commit. Only kNot says that no manifest of ours was put, so that what it would
-// have named may be taken back.
+// The result of a commit. Only kNot means that our manifest was not put, so that its objects may be
+// removed.
 enum class Outcome : uint8_t {
   kCommitted,
   kNot,
@@ -56,16 +57,13 @@ struct Commit {
 // who and when, only on evidence: another's record is there, or newer versions that build upon
 // another. `parent` and all else must be filled in; objects that it names must be in the store.
 Commit commit_version(const Chain& chain, const Manifest& manifest);
-// The record that these bytes of its object are: checked as Chain::version() does.
+// Parses a version's record from the bytes of its object, with the checks of Chain::version().
 Result<VersionRecord> read_version(const Chain& chain, uint64_t version, std::string_view text);
 // Puts the schema unless the same one is there; returns what a manifest says of it.
 Result<PartRef> put_schema(const Chain& chain, const Schema& schema);
 
-// Whether a record could not be read because it is gone or is not what it must be: something to go
-// around. Anything else (the network, the disk) says nothing about it.
+// Whether a record could not be read because it is missing or damaged, so that a reader should
+// avoid it. Other failures (network, disk) say nothing about the record.
 bool is_damage(const Status& status);
-
-// "2026-11-15T05:36:24Z"
-std::string utc_now();
 
 }  // namespace deltawire

@@ -11,12 +11,13 @@ namespace {
 
 Status taken_by(const Chain& chain, const Manifest& other) {
   return conflict(chain.store().url() + ": version " + std::to_string(other.version) +
-                  " was published by another: " + other.publisher + " at " + other.created);
+                  " was published by another publisher: " + other.publisher + " at " +
+                  other.created);
 }
 
-// A publisher that slept through a whole retention period finds its number free again. What it put
-// then is no part of the chain: newer versions do not build upon it. Its record goes, so that no
-// reader finds a version that leads nowhere; its parts are left to gc.
+// A publisher that was suspended for a whole retention period finds its number free again. Its
+// version is then not part of the chain, because newer versions do not build on it. Its record is
+// removed, so that no reader finds it; its parts are left to gc.
 Commit check_newest(const Chain& chain, const Manifest& manifest, const Digest& digest) {
   const Commit committed{Outcome::kCommitted, {}, digest};
   const Result<std::vector<uint64_t>> newer = listed_from(chain.store(), manifest.version + 1);
@@ -39,12 +40,12 @@ Commit check_newest(const Chain& chain, const Manifest& manifest, const Digest& 
           digest};
 }
 
-// A put that did not end well. A Conflict may be with ourselves, where the put was tried again; any
-// other answer says nothing about what the store holds. Only a sound record of another proves that
-// ours is not there and, where a name can be taken once, never will be.
+// Resolves a failed put. A Conflict may be with our own earlier attempt; any other failure leaves
+// open what the store holds. Only a valid record of another publisher proves that ours was not
+// stored, and never will be if a name can be taken only once.
 Commit settle_put(const Chain& chain, const Manifest& manifest, const Digest& digest,
                   bool only_if_absent, Status answer) {
-  const Chain reader = with_other_keys(chain, {});  // whoever signed it, it is there
+  const Chain reader = with_other_keys(chain, {});  // the signature does not matter here
   const Result<VersionRecord> there = reader.version(manifest.version);
   if (there.ok() && there->digest == digest) return check_newest(chain, manifest, digest);
   if (there.ok() && only_if_absent) {
@@ -61,7 +62,7 @@ Commit commit_version(const Chain& chain, const Manifest& manifest) {
   Store& store = chain.store();
   const Result<std::string> text = serialise_manifest(manifest, keys_of(chain).sign);
   if (!text.ok()) return {Outcome::kNot, text.status(), {}};
-  if (text->size() > kMaxManifestBytes) {  // nobody would read it
+  if (text->size() > kMaxManifestBytes) {  // readers would refuse it
     return {Outcome::kNot,
             unsupported("the manifest of version " + std::to_string(manifest.version) + " has " +
                         std::to_string(text->size()) + " bytes; at most " +

@@ -16,7 +16,7 @@
 namespace deltawire {
 namespace {
 
-// What is remembered of a version that was checked.
+// The data that is kept of a checked version.
 struct Seen {
   Digest digest;
   uint64_t chain_bytes = 0;
@@ -215,7 +215,7 @@ class Checker {
 
   // ---- paths
 
-  // An anchor must lead to every version that nobody is about to remove.
+  // An anchor must lead to every version, except those that gc is about to remove.
   void check_reachable() {
     std::multimap<uint64_t, HopName> hops;
     for (const HopName& hop : sound_hops_) hops.emplace(hop.version, hop);

@@ -21,13 +21,12 @@ struct ObjectCheck {
 // published to, or collected, meanwhile may show what is under way as a warning.
 //
 // Checked: the run; each manifest (form, checksum, run, number, parent link, sums, schema, counts,
-// state digest, and signatures as the chain's keys say); that an anchor leads to each
-// version; each part (size, sha-256) and that it fits the records (base, dtype, shape, digests);
-// the files beside the weights (size, sha-256), that each came with its version or with the one
-// before it, and that a version stored whole has copies of them and of nothing else;
-// hop records likewise, against the manifests at both ends; the hint, pins, heartbeats, notes of
-// gc; and that there is nothing else. That payloads decode to the digests they promise takes the
-// weights: maintain/walk_parts.h.
+// state digest, and signatures as the chain's keys say); that an anchor leads to each version; each
+// part (size, sha-256) and that it fits the records (base, dtype, shape, digests); the files beside
+// the weights (size, sha-256), that each came with its version or with the one before it, and that
+// a version stored whole has copies of them and of nothing else; hop records likewise, against the
+// manifests at both ends; the hint, pins, heartbeats, notes of gc; and that no other objects exist.
+// Whether payloads decode to their digests needs the weights: maintain/walk_parts.h.
 Result<FsckReport> check_chain(const Chain& chain, const ObjectCheck& options);
 
 }  // namespace deltawire

@@ -1,5 +1,6 @@
 #include "chain/fsck_parts.h"
 
+#include "base/text.h"
 #include "chain/named_objects.h"
 #include "chain/names.h"
 #include "chain/part_reader.h"
@@ -26,14 +27,23 @@ Status FsckParts::check_parts(const std::string& record, bool whole,
   std::optional<WholeFilesCheck> files;
   if (target.schema != nullptr) files.emplace(*target.schema);
   std::mutex mutex;
+  const auto check = [&](const DeltaPart* part, const PlainFile& file) -> Status {
+    const std::lock_guard lock(mutex);
+    return part != nullptr ? delta.add(*part) : files->add(file.header, file.size_bytes);
+  };
+  DW_ASSIGN_OR_RETURN(const bool all_sound,
+                      check_all(parts, whole, target.schema != nullptr, check));
+  if (!all_sound || target.schema == nullptr) return {};
+  return out_.note((whole ? files->finish() : delta.finish()).at(out_.place(record)));
+}
+
+Result<bool> FsckParts::check_all(const std::vector<PartRef>& parts, bool whole, bool described,
+                                  const CheckContents& check) {
+  std::mutex mutex;
   bool all_sound = true;
   Status failure;
   pool_.parallel_for(parts.size(), [&](size_t i, unsigned) {
-    const auto check = [&](const DeltaPart* part, const PlainFile& file) -> Status {
-      const std::lock_guard lock(mutex);
-      return part != nullptr ? delta.add(*part) : files->add(file.header, file.size_bytes);
-    };
-    Status status = check_part(parts[i], whole, target.schema != nullptr, check);
+    Status status = check_part(parts[i], whole, described, check);
     const std::lock_guard lock(mutex);
     if (status.ok()) return;
     all_sound = false;
@@ -41,8 +51,7 @@ Status FsckParts::check_parts(const std::string& record, bool whole,
     if (failure.ok()) failure = std::move(status);
   });
   DW_RETURN_IF_ERROR(std::move(failure));
-  if (!all_sound || target.schema == nullptr) return {};
-  return out_.note((whole ? files->finish() : delta.finish()).at(out_.place(record)));
+  return all_sound;
 }
 
 Status FsckParts::check_part(const PartRef& part, bool whole, bool described,
@@ -60,9 +69,8 @@ Status FsckParts::check_part(const PartRef& part, bool whole, bool described,
     return check(nullptr, {header, part.size_bytes}).at(place);
   }
   DW_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, read_part(out_.store, part, progress));
-  Result<DeltaPart> parsed = parse_part(bytes);
-  if (!parsed.ok()) return std::move(parsed).status().at(place);
-  return described ? check(&*parsed, {}).at(place) : Status();
+  DW_ASSIGN_OR_RETURN(DeltaPart parsed, located(parse_part(bytes), place));
+  return described ? check(&parsed, {}).at(place) : Status();
 }
 
 // Its sizes fit, and the header of the plain file is that of the version.
@@ -105,15 +113,7 @@ Status FsckParts::check_files(const std::string& record, const Manifest& m) {
     check_sizes(record, unread);
     return {};
   }
-  std::mutex mutex;
-  Status failure;
-  pool_.parallel_for(unread.size(), [&](size_t i, unsigned) {
-    Status status = check_part(unread[i], true, false, {});
-    const std::lock_guard lock(mutex);
-    status = out_.note(std::move(status));
-    if (failure.ok()) failure = std::move(status);
-  });
-  return failure;
+  return check_all(unread, true, false, {}).status();
 }
 
 void FsckParts::check_copies(const std::string& record, const std::vector<SideFile>& files,

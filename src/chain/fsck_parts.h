@@ -18,7 +18,7 @@
 
 namespace deltawire {
 
-// What a check of a chain has found so far.
+// The findings of a check so far.
 struct FsckFindings {
   Store& store;
   FsckReport report = {};
@@ -28,12 +28,12 @@ struct FsckFindings {
   std::string place(std::string_view object) const {
     return store.url() + "/" + std::string(object);
   }
-  // That something is wrong with an object.
+  // Adds a defect of an object.
   void bad(std::string_view object, std::string_view what) {
     problem(corruption(place(object) + ": " + std::string(what)));
   }
-  // Damage is reported and the check goes on; a store that does not answer ends it. Records of a
-  // form that nobody may write are damage, too.
+  // Reports damage and lets the check continue; returns other failures, such as an unavailable
+  // store. Malformed records count as damage.
   Status note(Status status) {
     if (status.ok()) return {};
     if (!is_damage(status) && status.code() != Code::kInvalidArgument) return status;
@@ -73,6 +73,9 @@ class FsckParts {
   };
   // What is in a part of a delta; or, when that is null, in a file of a whole version.
   using CheckContents = std::function<Status(const DeltaPart*, const PlainFile&)>;
+  // Whether all of them are sound; damage is reported.
+  Result<bool> check_all(const std::vector<PartRef>& parts, bool whole, bool described,
+                         const CheckContents& check);
   Status check_part(const PartRef& part, bool whole, bool described, const CheckContents& check);
   static Status check_packed(const PartRef& part, const std::string& front, bool described,
                              const CheckContents& check);

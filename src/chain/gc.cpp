@@ -1,11 +1,11 @@
-#include "chain/gc.h"
-
+// Removes what retention does not keep. docs/protocol.md, "Retention".
 #include <algorithm>
 #include <chrono>
 #include <map>
 #include <set>
 
 #include "base/sync_point.h"
+#include "chain/chain.h"
 #include "chain/heartbeat.h"
 #include "chain/hop_records.h"
 #include "chain/named_objects.h"
@@ -66,7 +66,7 @@ class Collector {
     const Result<int64_t> now = store_time(store_);
     const bool timeless = now.status().code() == Code::kUnsupported && options_.grace_seconds == 0;
     if (!now.ok() && !timeless && !options_.dry_run) return now.status();
-    now_ = now.ok() ? *now : timeless ? 0 : unix_now();
+    now_ = now.ok() ? *now : timeless ? 0 : unix_seconds();
     began_ = std::chrono::steady_clock::now();
     if (!now.ok() && !timeless) {
       report_.notes.push_back(
@@ -279,8 +279,23 @@ class Collector {
 
 }  // namespace
 
-Result<GcReport> collect_garbage(const Chain& chain, const GcOptions& options) {
-  return Collector(chain, options).run();
+// First deletes the objects that earlier calls noted and that are not needed any more. Then notes
+// the objects that are no longer referenced and removes their records: hop records, then manifests
+// from the oldest. It may be killed at any time and may run beside publishers, readers and another
+// gc: it removes only objects that are older than those in use, notes them first, and deletes them
+// a grace period after their records. Schemas are small and shared, so they stay.
+//
+// Readers without a lease must finish within the grace period, and so must compactions. Only the
+// store's clock counts. If its objects have no times and there is a grace period, the result is
+// Unsupported and nothing is removed. A heartbeat that cannot be read may hold a lease: no objects
+// are deleted until it is a day old, and a note says so.
+//
+// Records decide what goes, and anyone who can write to the store can forge some. So before signed
+// records are removed, the chain must trust keys, unless `signed_too` says that it is no longer
+// signed. Notes in trash/ are hints: an object that a record names stays, and so does one that is
+// younger than the grace period or above the head.
+Result<GcReport> Chain::collect_garbage(const GcOptions& options) const {
+  return Collector(*this, options).run();
 }
 
 }  // namespace deltawire

@@ -1,4 +1,4 @@
-// Where a chain ends: the newest version that a store holds.
+// Finds the newest version that a store holds.
 #pragma once
 
 #include <cstdint>

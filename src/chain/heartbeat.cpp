@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "base/text.h"
 #include "chain/chain.h"
 #include "chain/names.h"
 #include "chain/read_records.h"
@@ -13,11 +14,6 @@ namespace {
 
 constexpr std::string_view kHeartbeatFormat = "heartbeat/1";
 constexpr size_t kMaxNameBytes = 100, kMaxErrorBytes = 1000;
-
-bool allowed(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-         c == '_' || c == '-';
-}
 
 std::string identity_json(const std::optional<Identity>& identity) {
   if (!identity) return "null";
@@ -47,12 +43,9 @@ std::string lease_json(const Lease& lease) {
 
 }  // namespace
 
-// A clock before 1970 is wrong, and its time is none that a record can have.
-int64_t unix_now() { return std::max<int64_t>(0, int64_t(std::time(nullptr))); }
-
 std::string heartbeat_object(std::string_view name) {
   std::string own(name.substr(0, kMaxNameBytes));
-  for (char& c : own) c = allowed(c) ? c : '-';
+  for (char& c : own) c = is_name_char(c) ? c : '-';
   if (own.starts_with('.')) own[0] = '-';
   if (own != name || own.empty()) own += "-" + record_digest(name).hex().substr(0, 8);
   return std::string(kReplicaPrefix) + own + std::string(kJsonSuffix);
@@ -115,9 +108,7 @@ Status write_heartbeat(Store& store, const std::string& object, const Heartbeat&
 Result<Heartbeat> read_heartbeat(Store& store, std::string_view name) {
   const std::string object = heartbeat_object(name);
   DW_ASSIGN_OR_RETURN(const std::string text, store.get(object, kMaxHeartbeatBytes));
-  Result<Heartbeat> heartbeat = parse_heartbeat(text);
-  if (!heartbeat.ok()) return std::move(heartbeat).status().at(store.url() + "/" + object);
-  return heartbeat;
+  return located(parse_heartbeat(text), store.url() + "/" + object);
 }
 
 Result<std::vector<ListedHeartbeat>> list_heartbeats(

@@ -1,4 +1,4 @@
-// What a replica leaves in the store about itself: where it is, and which versions it is reading.
+// A replica's heartbeat in the store: its version, and the versions it is reading.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "deltawire/chain.h"
 #include "deltawire/status.h"
 #include "deltawire/store.h"
@@ -16,10 +17,10 @@ namespace deltawire {
 
 inline constexpr uint64_t kMaxHeartbeatBytes = 1 << 16;
 inline constexpr int64_t kLeaseSeconds = 15 * 60;
-// Replicas write once a minute: one that has been silent for so long is gone.
+// A replica writes once a minute; after this long without a heartbeat it counts as gone.
 inline constexpr int64_t kSilentSeconds = 180;
 inline constexpr int64_t kSilentIntervals = 3;  // the same for one that says how often it writes
-// No lease lasts longer, whatever it says: a broken clock must not keep a chain for ever.
+// Limits every lease, so that a wrong clock cannot keep a chain forever.
 inline constexpr int64_t kMaxLeaseSeconds = 24 * 60 * 60;
 
 // "replicas/NAME.json". Characters that object names cannot have become '-', and a few digits of a
@@ -29,8 +30,8 @@ std::string heartbeat_object(std::string_view name);
 std::string serialise_heartbeat(const Heartbeat& heartbeat);
 Result<Heartbeat> parse_heartbeat(std::string_view json);
 
-// A failure where the store is a folder and its chain is gone, or not mounted: whoever only reads
-// it does not make it again.
+// Fails if the store is a folder whose chain is missing or not mounted, so that a reader does not
+// recreate it.
 Status check_place_of_heartbeats(Store& store);
 Status write_heartbeat(Store& store, const Heartbeat& heartbeat);
 // The same to an object of another name, for a replica whose name is another's, too.
@@ -44,7 +45,5 @@ Result<std::vector<ListedHeartbeat>> list_heartbeats(
 // Those that the store got before then (seconds since 1970, by its clock): how many. With `dry_run`
 // they stay.
 Result<uint64_t> forget_replicas(Store& store, int64_t before, bool dry_run);
-
-int64_t unix_now();
 
 }  // namespace deltawire

@@ -9,9 +9,9 @@
 namespace deltawire {
 namespace {
 
-constexpr double kFirstPause = 0.005, kLongestPause = 0.5, kCancelPause = 0.05;  // seconds
+constexpr double kFirstPause = 0.005, kLongestPause = 0.5;  // seconds
 
-// Why a replica does not hold the version, or one after it; empty: it does.
+// Why a replica holds neither the version nor a later one; empty: it does.
 std::string missing(const Heartbeat& beat, const Identity& wanted) {
   const std::string failed = beat.error.empty() ? "" : ", failed: " + beat.error;
   if (!beat.held) {
@@ -41,16 +41,6 @@ std::vector<Holder> holders(const std::vector<ListedHeartbeat>& beats, const Ide
   return found;
 }
 
-// False: cancelled.
-bool rest(double until, const std::function<bool()>& cancelled) {
-  while (!cancelled || !cancelled()) {
-    const double left = until - steady_seconds();
-    if (left <= 0) return true;
-    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(left, kCancelPause)));
-  }
-  return false;
-}
-
 }  // namespace
 
 Result<HoldersReport> Chain::wait_until_held(const HoldersGoal& goal) const {
@@ -73,7 +63,10 @@ Result<HoldersReport> Chain::wait_until_held(const HoldersGoal& goal) const {
     const double now = steady_seconds();
     report.seconds = now - begin;
     if (report.complete || now >= end) return report;
-    if (!rest(std::min(end, now + pause), goal.cancelled)) return cancelled("stopped on request");
+    if (!sleep_unless(std::min(end - now, pause),
+                      [&] { return goal.cancelled && goal.cancelled(); })) {
+      return cancelled("stopped on request");
+    }
   }
 }
 

@@ -8,8 +8,15 @@
 namespace deltawire {
 namespace {
 
-HopName name_of(const HopRecord& hop, uint64_t base_chain_bytes, uint64_t chain_bytes) {
-  return {hop.version, hop.base, hop.part_bytes(), base_chain_bytes, chain_bytes};
+HopName name_of(const VersionRecord* base, const VersionRecord& version,
+                const std::vector<PartRef>& parts) {
+  HopName name{version.manifest.version, {}, 0, 0, version.manifest.chain_bytes};
+  for (const PartRef& part : parts) name.bytes += part.size_bytes;
+  if (base != nullptr) {
+    name.base = base->manifest.version;
+    name.base_chain_bytes = base->manifest.chain_bytes;
+  }
+  return name;
 }
 
 Status check_hop(const Chain& chain, const HopName& name, const HopRecord& hop) {
@@ -17,8 +24,9 @@ Status check_hop(const Chain& chain, const HopName& name, const HopRecord& hop) 
     return corruption("belongs to run " + hop.run + ", expected " + chain.run());
   }
   if (hop.version != name.version || hop.base != name.base || hop.part_bytes() != name.bytes) {
-    return corruption("its record belongs to the name " +
-                      hop_name(name_of(hop, name.base_chain_bytes, name.chain_bytes)));
+    const HopName own{hop.version, hop.base, hop.part_bytes(), name.base_chain_bytes,
+                      name.chain_bytes};
+    return corruption("its record belongs to the name " + hop_name(own));
   }
   return check_part_names(hop.parts, hop.base ? kPartPrefix : kFullPrefix);
 }
@@ -120,8 +128,7 @@ Status add_hop(const Chain& chain, const VersionRecord* base, const VersionRecor
                         std::to_string(info.size_bytes));
     }
   }
-  const uint64_t base_chain_bytes = base == nullptr ? 0 : base->manifest.chain_bytes;
-  const std::string name = hop_name(name_of(hop, base_chain_bytes, version.manifest.chain_bytes));
+  const std::string name = hop_name(name_of(base, version, hop.parts));
   DW_ASSIGN_OR_RETURN(const std::string text, serialise_hop(hop, keys_of(chain).sign));
   DW_ASSIGN_OR_RETURN(const Capabilities can, store.capabilities());
   DW_SYNC_POINT("hop: before");
@@ -133,19 +140,8 @@ Status add_hop(const Chain& chain, const VersionRecord* base, const VersionRecor
 
 namespace {
 
-HopName name_of(const VersionRecord* base, const VersionRecord& version,
-                const std::vector<PartRef>& parts) {
-  HopName name{version.manifest.version, {}, 0, 0, version.manifest.chain_bytes};
-  for (const PartRef& part : parts) name.bytes += part.size_bytes;
-  if (base != nullptr) {
-    name.base = base->manifest.version;
-    name.base_chain_bytes = base->manifest.chain_bytes;
-  }
-  return name;
-}
-
-// Readers would try these first, or `fsck` complain for ever. What cannot be removed now does no
-// more harm than before.
+// Readers might try these first, and fsck would keep reporting them. Failures to remove them are
+// ignored.
 void remove_unusable(const Chain& chain, const HopName& ours) {
   const auto hops = list_hops(chain, ours.version, ours.version, SIZE_MAX);
   if (!hops.ok()) return;

@@ -43,10 +43,10 @@ enum class EnsuredHop : uint8_t {
   kThere,  // another made the same: ours is not referred to and may go
 };
 
-// A hop record of this name that nobody can use (its record is damaged or signed by a stranger, its
-// parts are gone or cut off) does not count and is replaced; so do others between the same versions
-// go. After a failure the hop record may still appear: its parts must stay.
-// `replace`: the caller knows that what has this name is of no use.
+// An unusable hop record of this name (its record is damaged or signed with an untrusted key, its
+// parts are missing or truncated) is replaced; other unusable ones between the same versions are
+// removed. After a failure the hop record may still appear, so its parts must stay. `replace`: the
+// caller knows that what has this name is of no use.
 Result<EnsuredHop> ensure_hop(const Chain& chain, const VersionRecord* base,
                               const VersionRecord& version, const std::vector<PartRef>& parts,
                               bool replace = false);

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <vector>
 
-#include "base/bytes.h"
 #include "base/ed25519.h"
 #include "base/file.h"
+#include "base/text.h"
 
 namespace deltawire {
 namespace {
@@ -19,20 +19,6 @@ namespace {
 constexpr std::string_view kPrivate = "deltawire-private ", kPublic = "deltawire-public ";
 constexpr uint64_t kMaxKeyFileBytes = 1 << 20;
 constexpr mode_t kOwnerOnly = 0600, kEveryone = 0644;
-
-template <size_t n>
-bool from_hex(std::string_view text, std::array<uint8_t, n>* bytes) {
-  const auto value = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-  };
-  if (text.size() != 2 * n) return false;
-  for (size_t i = 0; i < n; ++i) {
-    const int high = value(text[2 * i]), low = value(text[2 * i + 1]);
-    if (high < 0 || low < 0) return false;
-    (*bytes)[i] = uint8_t(high << 4 | low);
-  }
-  return true;
-}
 
 // A new file, durable, never an old one overwritten.
 Status write_new_file(const std::filesystem::path& path, std::string_view text, mode_t mode) {
@@ -53,14 +39,9 @@ Status write_new_file(const std::filesystem::path& path, std::string_view text, 
 }
 
 std::vector<std::string_view> lines_of(std::string_view text) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
-    if (!line.empty() && line[0] != '#') lines.push_back(line);
-  }
+  std::vector<std::string_view> lines = split_text(text, '\n');
+  for (std::string_view& line : lines) line = line.substr(0, line.find_last_not_of("\r ") + 1);
+  std::erase_if(lines, [](std::string_view line) { return line.empty() || line[0] == '#'; });
   return lines;
 }
 
@@ -83,7 +64,7 @@ Result<PrivateKey> read_private_key(const std::filesystem::path& path) {
   }
   PrivateKey key;
   if (lines.size() != 1 || !lines[0].starts_with(kPrivate) ||
-      !from_hex(lines[0].substr(kPrivate.size()), &key)) {
+      !from_hex(lines[0].substr(kPrivate.size()), key)) {
     return invalid_argument(path.string() + ": not a private key of `deltawire keygen`");
   }
   return key;
@@ -98,7 +79,7 @@ Result<std::vector<PublicKey>> read_public_keys(const std::filesystem::path& pat
                               ": this is the private key; readers need the .pub file beside it");
     }
     PublicKey key;
-    if (!line.starts_with(kPublic) || !from_hex(line.substr(kPublic.size()), &key)) {
+    if (!line.starts_with(kPublic) || !from_hex(line.substr(kPublic.size()), key)) {
       return invalid_argument(path.string() + ": not a public key of `deltawire keygen`");
     }
     keys.push_back(key);
@@ -107,10 +88,10 @@ Result<std::vector<PublicKey>> read_public_keys(const std::filesystem::path& pat
   return keys;
 }
 
-// Whether a signature is one, whoever made it.
+// Whether a signature is valid for its own key, trusted or not.
 Status check_signature(std::string_view text, const Signature& signature, PublicKey* key) {
   SignatureBytes bytes;
-  if (!from_hex(signature.key, key) || !from_hex(signature.bytes, &bytes)) {
+  if (!from_hex(signature.key, *key) || !from_hex(signature.bytes, bytes)) {
     return corruption("signature: expected hex of a key and of an Ed25519 signature");
   }
   if (!verify_ed25519(*key, text, bytes)) {

@@ -1,4 +1,4 @@
-// Who may publish: key files, signing and trusting.
+// Key files, signing and trust.
 #pragma once
 
 #include <filesystem>
@@ -27,10 +27,10 @@ Verifier check_signatures_only();
 // not trust, and for a change that does not go with the key that is given or missing.
 Result<ChainKeys> read_keys(const Keys& files);
 
-// A chain stays signed: InvalidArgument unless what `chain` writes is signed like `upon`, the
-// version that it builds upon; by another key only if both are among the trusted ones; in any way
-// when the key may change. So nobody leaves signing, or makes replicas stop, by forgetting a flag,
-// and one who signs builds upon nothing that a stranger put there.
+// Keeps a chain signed: InvalidArgument unless what `chain` writes is signed with the key of
+// `upon`, the version it builds on, or both keys are trusted, or a change of the key is allowed. So
+// signing does not end, and replicas do not stop, because of a forgotten flag, and a signing
+// publisher never builds on an unauthorised version.
 Status check_key(const Chain& chain, const Manifest& upon);
 // Whether a hop record that is signed so (empty: not at all) serves the readers of what `chain`
 // writes.

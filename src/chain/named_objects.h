@@ -1,4 +1,4 @@
-// Which objects the records of a chain name: what they do not name may go.
+// Finds which objects the records of a chain name; others may be removed.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace deltawire {
 // file. No version ever names again what the one before it did not name: so an object that no
 // version names any more stays unnamed, and may go.
 
-// What to fetch for a file.
+// The object to fetch for a file.
 PartRef side_object(const SideFile& file);
 
 // Corruption unless every file's object is one that this version or an older one may have put.

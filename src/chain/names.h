@@ -1,4 +1,4 @@
-// What objects of a chain are called. Numbers have ten digits: names sort like versions.
+// Names of a chain's objects. Numbers have ten digits, so names sort like versions.
 #pragma once
 
 #include <cstddef>
@@ -34,8 +34,7 @@ std::string manifest_name(uint64_t version);  // "manifests/0000000012.json"
 // The version that "manifests/0000000012.json" names.
 std::optional<uint64_t> version_of_manifest(std::string_view name);
 std::string schema_name(std::string_view sha256_hex);
-// "pins/0000000012-9f3c…": every pin is an object of its own, so that one that is taken back takes
-// nobody else's with it.
+// "pins/0000000012-9f3c…": every pin is its own object, so that removing one leaves the others.
 std::string pin_name(uint64_t version, std::string_view id);
 // Folders of a version's bytes. `attempt` keeps the objects of racing publishers apart.
 // Parts of another rank than 0 are in "parts/0000000012-9f3c…-rank-3/".
@@ -56,7 +55,8 @@ std::optional<AttemptFolder> attempt_folder(std::string_view name);
 // "pending/0000000012-9f3c/rank-3.boxes" rank 3. None: rank 0, or a trainer of one process.
 std::optional<unsigned> rank_of_object(std::string_view name);
 std::optional<uint64_t> version_of_pin(std::string_view name);
-// What is put under such a name never changes. A manifest may: another run may begin at its place.
+// Whether an object of this name never changes. A manifest may change, because another run may
+// begin in its place.
 bool is_immutable_object(std::string_view name);
 
 // Everything a plan needs to know of a hop record stands in its name, so that one listing tells it:

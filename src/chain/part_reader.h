@@ -27,7 +27,7 @@ Result<std::vector<uint8_t>> read_part(Store& store, const PartRef& part,
 Result<std::string> read_part_header(Store& store, const PartRef& part,
                                      const ReadProgress& progress);
 
-// The same without reading, or checking, anything else: for statistics alone.
+// Reads only the header and checks nothing; for statistics only.
 Result<std::string> read_header_alone(Store& store, const PartRef& part);
 
 }  // namespace deltawire

@@ -11,7 +11,7 @@
 
 namespace deltawire {
 
-// What a replica holds; its manifest's digest ties it to the chain.
+// The version that a replica holds; the digest of its manifest ties it to the chain.
 struct Held {
   uint64_t version = 0;
   Digest manifest;
@@ -28,8 +28,8 @@ Status not_this_chain(const Chain& chain, const Held& held, const Digest& digest
 // BaseMismatch when `held` is not of this chain (its manifest's digest differs): a caller may then
 // plan again from nothing. Requests are bounded by the plan's length, not by the chain's.
 //
-// `avoid` has names of parts that are known to be damaged or gone: what needs one of them is gone
-// around like a damaged record.
+// `avoid` has names of parts that are known to be damaged or missing; hops that need them are
+// avoided like damaged records.
 //
 // What is looked at: all hops from the held version (or, from nothing, from the target's
 // newest anchor) up to the target, unless they are very many; older anchors when those do not do.

@@ -10,7 +10,8 @@
 
 namespace deltawire {
 
-// What a hop costs beside its bytes: of two paths with the same bytes the shorter one wins.
+// The cost of a hop in addition to its bytes: of two paths with the same bytes the shorter one
+// wins.
 inline constexpr uint64_t kHopCost = 4096;
 
 // A state of the chain on a path. The sum of all deltas up to it makes the cost of plain versions a
@@ -32,7 +33,7 @@ struct PathStep {
 
 class PlanGraph {
  public:
-  // Where the path may begin, beside nothing.
+  // Where the path may begin, besides an empty replica.
   void start_at(PathPoint point) { start_ = point; }
   // A merged delta or a state stored whole (no base). Returns its number.
   size_t add_hop(const HopName& hop);

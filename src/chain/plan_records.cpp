@@ -226,7 +226,7 @@ Result<bool> check_path(const std::vector<PathStep>& path, const Digest& held, c
     arrived_by = *step.hop;
   }
   if (digest == target) return true;
-  if (!arrived_by) return internal_error("a path of manifests that ends at another one");
+  if (!arrived_by) return internal_error("the path ends at another manifest");
   records->rule_out_hop(*arrived_by,
                         "leads to manifest " + digest.hex() + ", the version's is " + target.hex());
   return false;

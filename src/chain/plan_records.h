@@ -1,5 +1,4 @@
-// The records that a plan looks at, as far as they were read. What turns out to be of no use is
-// ruled out, so that no path leads along it.
+// The records that a plan has read. Unusable ones are ruled out, so that no path uses them.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@
 
 namespace deltawire {
 
-// What a plan needs of a manifest; the digests of tensors are left behind.
+// The fields of a manifest that a plan needs, without the digests of tensors.
 struct PlanLink {
   bool full = false;
   std::optional<uint64_t> base;
@@ -63,8 +62,8 @@ class PlanRecords {
   void rule_out_version(uint64_t version, std::string_view why);
   void rule_out_hop(size_t hop, Status why);
   void rule_out_hop(size_t hop, std::string_view why);
-  // Something to go around: the first one is the answer when there is no way around. What is gone
-  // is nothing to tell.
+  // Notes an obstacle on a path. The first one is the error if no other path exists. Missing
+  // records are not noted.
   void note(Status status);
   const std::vector<std::string>& notes() const noexcept { return notes_; }
   const Status& first_obstacle() const noexcept { return first_obstacle_; }

@@ -31,8 +31,8 @@ struct ReadRecord {
   std::vector<SideFile> files;  // of a version
 };
 
-// Of these versions, then of these hops. Damaged ones are left out and told to `notes`; those that
-// are gone are left out.
+// Reads the records of these versions, then of these hops. Damaged ones are skipped with a note,
+// missing ones without.
 Result<std::vector<ReadRecord>> read_records(const Chain& chain,
                                              const std::vector<uint64_t>& versions,
                                              const std::vector<HopName>& hops,

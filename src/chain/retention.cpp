@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
 #include "base/sync_point.h"
+#include "base/text.h"
 #include "chain/heartbeat.h"
 #include "chain/hop_records.h"
 
@@ -25,12 +25,12 @@ Status check_not_going(const Chain& chain, uint64_t version) {
   for (const ListedTrash& listed : trash) {
     if (!listed.trash.ok()) {
       return Status(listed.trash.status())
-          .at(place + ": gc may be removing it; remove this note if no gc is at work");
+          .at(place + ": gc may be removing it; remove this note if no gc is running");
     }
     for (const VersionRange& range : listed.trash->versions) {
       if (range.first <= version && range.last >= *anchor) {
-        return conflict(place + ": gc is removing it, or what leads to it (" + listed.object.name +
-                        ")");
+        return conflict(place + ": gc is removing it, or a version that it depends on (" +
+                        listed.object.name + ")");
       }
     }
   }
@@ -64,32 +64,29 @@ Result<std::vector<uint64_t>> list_pins(Store& store) {
   return pins;
 }
 
-Status pin_version(const Chain& chain, uint64_t version) {
-  Store& store = chain.store();
-  DW_RETURN_IF_ERROR(chain.version(version).status());
-  const std::string name = pin_name(version, random_hex(kPinDigits));
-  DW_RETURN_IF_ERROR(store.put(name, MemoryBody(std::string_view())));
+Status Chain::pin(uint64_t number) const {
+  DW_RETURN_IF_ERROR(version(number).status());
+  const std::string name = pin_name(number, random_hex(kPinDigits));
+  DW_RETURN_IF_ERROR(store().put(name, MemoryBody(std::string_view())));
   DW_SYNC_POINT("pin: put");
   // gc announces what it is about to remove, then looks at pins: either it sees this one or this
   // sees the announcement.
-  Status status = check_not_going(chain, version);
-  if (!status.ok()) (void)store.remove(name);  // one that stays keeps too much, not too little
+  Status status = check_not_going(*this, number);
+  if (!status.ok()) (void)store().remove(name);  // one that stays keeps too much, not too little
   return status;
 }
 
-Status unpin_version(const Chain& chain, uint64_t version) {
-  Store& store = chain.store();
+Status Chain::unpin(uint64_t number) const {
   std::vector<std::string> names;
-  DW_RETURN_IF_ERROR(list_all(store, std::string(kPinPrefix) + number_name(version), "",
-                              [&](const ObjectInfo& object) {
-                                if (version_of_pin(object.name) == version)
-                                  names.push_back(object.name);
-                                return true;
-                              }));
+  const std::string prefix = std::string(kPinPrefix) + number_name(number);
+  DW_RETURN_IF_ERROR(list_all(store(), prefix, "", [&](const ObjectInfo& object) {
+    if (version_of_pin(object.name) == number) names.push_back(object.name);
+    return true;
+  }));
   if (names.empty()) {
-    return not_found(store.url() + ": version " + std::to_string(version) + " is not pinned");
+    return not_found(store().url() + ": version " + std::to_string(number) + " is not pinned");
   }
-  for (const std::string& name : names) DW_RETURN_IF_ERROR(store.remove(name));
+  for (const std::string& name : names) DW_RETURN_IF_ERROR(store().remove(name));
   return {};
 }
 

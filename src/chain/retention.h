@@ -1,5 +1,5 @@
-// What a chain must keep: the newest versions, what is pinned, what is being read; and whatever
-// those need to be reached from nothing.
+// What a chain must keep: the newest versions, pinned versions and those being read, and everything
+// needed to reach them from an anchor.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,7 @@
 
 namespace deltawire {
 
-// ---- pins
-
-// Keeps a version, and what leads to it, until it is unpinned. NotFound when it is not there, or
-// when nothing leads to it; Conflict when gc is about to remove some of that: of a pin and a gc
-// that race, at least one sees the other. After a failure other pins of the version stay, and this
-// one may.
-Status pin_version(const Chain& chain, uint64_t version);
-// Takes away all its pins. NotFound when it has none.
-Status unpin_version(const Chain& chain, uint64_t version);
-Result<std::vector<uint64_t>> list_pins(Store& store);  // ascending, each version once
+Result<std::vector<uint64_t>> list_pins(Store& store);  // versions, ascending, each once
 
 // ---- the names in a store
 
@@ -39,8 +30,8 @@ struct ChainNames {
 };
 Result<ChainNames> list_names(const Chain& chain);
 
-// The newest version at or below `version` that is stored whole, by itself or as a hop record, its
-// objects all there, and from which every version up to `version` is there. None when there is no
+// The newest version at or below `version` that is stored whole, as a version or as a hop record,
+// with all its objects, and from which every version up to `version` exists; none if there is no
 // such anchor.
 Result<std::optional<uint64_t>> anchor_leading_to(const Chain& chain, const ChainNames& names,
                                                   uint64_t version);
@@ -54,7 +45,7 @@ struct LiveLease : Lease {
   bool operator==(const LiveLease&) const = default;
 };
 
-// What somebody wants kept, beside the newest versions.
+// Versions to keep besides the newest ones.
 struct Claims {
   std::vector<uint64_t> pins;
   std::vector<LiveLease> leases;
@@ -63,7 +54,7 @@ struct Claims {
   std::vector<std::string> unreadable;
 
   bool operator==(const Claims&) const = default;
-  // Why objects of this version may be read right now; none: nobody says so.
+  // Why objects of this version may be in use; none if no claim names it.
   std::optional<KeptBecause> read_by(uint64_t version) const;
 };
 // Leases that expired before `now` do not count, nor does what cannot be read and is a day old. A

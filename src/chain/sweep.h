@@ -1,4 +1,4 @@
-// Deletes what earlier calls of gc noted, when its time has come.
+// Deletes objects that earlier gc calls noted, once their grace period is over.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace deltawire {
 
-// Nobody believes an announcement any more that is older.
+// Older announcements are ignored.
 inline constexpr int64_t kBelievedSeconds = 24 * 3600;
 
 struct SweepContext {

@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "base/bytes.h"
+#include "base/text.h"
 #include "chain/names.h"
 #include "format/record.h"
 
@@ -35,12 +35,11 @@ Result<std::vector<VersionRange>> parse_versions(std::string_view json) {
   std::vector<VersionRange> versions;
   CanonicalReader reader(json);
   for (reader.open_list(); reader.next_item();) {
-    VersionRange range;
     reader.open_list();
-    if (reader.next_item()) range.first = reader.number();
-    if (reader.next_item()) range.last = reader.number();
-    if (reader.next_item() || range.first > range.last) break;
-    versions.push_back(range);
+    const uint64_t first = reader.item().number(), last = reader.item().number();
+    reader.close_list();
+    if (first > last) break;
+    versions.push_back({first, last});
   }
   if (!reader.ok() || reader.offset() != json.size()) {
     return bad_field("versions", "pairs of first and last");
@@ -54,10 +53,10 @@ Result<std::vector<TrashedObject>> parse_objects(std::string_view json) {
   for (reader.open_list(); reader.next_item();) {
     TrashedObject object;
     reader.open_list();
-    if (reader.next_item()) object.name = reader.text();
-    if (reader.next_item()) object.size_bytes = reader.number();
-    if (reader.next_item() && !reader.take_null()) object.record = reader.text();
-    if (reader.next_item()) break;
+    object.name = reader.item().text();
+    object.size_bytes = reader.item().number();
+    if (!reader.item().take_null()) object.record = reader.text();
+    reader.close_list();
     objects.push_back(std::move(object));
   }
   if (!reader.ok() || reader.offset() != json.size()) {
@@ -65,7 +64,7 @@ Result<std::vector<TrashedObject>> parse_objects(std::string_view json) {
   }
   for (const TrashedObject& object : objects) {
     if (!check_object_name(object.name).ok() || !attempt_folder(object.name)) {
-      return bad_field("objects", "names of objects that an attempt to publish puts");
+      return bad_field("objects", "names of objects that publishing puts");
     }
     if (!object.record.empty() && !check_object_name(object.record).ok()) {
       return bad_field("objects", "names of records");
@@ -107,9 +106,8 @@ Result<Trash> parse_trash(std::string_view json) {
 }
 
 Result<std::string> put_trash(Store& store, const Trash& trash) {
-  char time[24];
-  std::snprintf(time, sizeof time, "%010llu", static_cast<unsigned long long>(trash.created));
-  const std::string name = std::string(kTrashPrefix) + time + "-" + random_hex(8) + ".json";
+  const std::string name = std::string(kTrashPrefix) + number_name(uint64_t(trash.created)) + "-" +
+                           random_hex(8) + std::string(kJsonSuffix);
   DW_RETURN_IF_ERROR(store.put(name, MemoryBody(serialise_trash(trash))));
   return name;
 }

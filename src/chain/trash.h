@@ -1,4 +1,4 @@
-// Objects on their instead: noted first, removed when the grace period is over.
+// Objects to be removed: noted first, deleted when the grace period is over.
 #pragma once
 
 #include <cstdint>

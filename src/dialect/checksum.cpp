@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/text.h"
 
 #ifdef DELTAWIRE_HAVE_BLAKE3
 #include <blake3.h>
@@ -60,9 +61,7 @@ Result<Checksum> parse_checksum(ChecksumKind kind, std::string_view hex) {
     return corruption("a " + std::string(checksum_name(kind)) + " digest has " +
                       std::to_string(digits) + " hex digits, got " + std::to_string(hex.size()));
   }
-  if (hex.find_first_not_of("0123456789abcdef") != std::string_view::npos) {
-    return corruption("a digest is not lower-case hex");
-  }
+  if (!is_hex(hex)) return corruption("a digest is not lower-case hex");
   return Checksum{kind, std::string(hex)};
 }
 

@@ -1,5 +1,4 @@
-// Checksums of tensors in other projects' files. Chains have none of these: their tensors carry
-// sum128 (deltawire/digest.h).
+// Checksums of tensors in other projects' files. Chains use sum128 instead (deltawire/digest.h).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ enum class ChecksumKind : uint8_t { kXxh3_128, kBlake3, kAdler32 };
 
 std::string_view checksum_name(ChecksumKind kind) noexcept;  // "xxh3-128", "blake3", "adler32"
 std::optional<ChecksumKind> parse_checksum_kind(std::string_view name) noexcept;
-// Unsupported where this build has no such checksum: blake3 is optional at build time.
+// Unsupported if this build lacks the checksum: blake3 is optional.
 Status check_available(ChecksumKind kind);
 
 struct Checksum {
@@ -30,7 +29,7 @@ struct Checksum {
 // Corruption unless `hex` has the length and the digits of this kind.
 Result<Checksum> parse_checksum(ChecksumKind kind, std::string_view hex);
 
-// Takes bytes in any pieces, in order; finish() may be called once. The kind must be available.
+// Takes the bytes in order, in pieces of any size. Call finish() once. The kind must be available.
 class Checksummer {
  public:
   explicit Checksummer(ChecksumKind kind);

@@ -21,10 +21,10 @@
 
 namespace deltawire {
 
-// What a foreign version says of one tensor.
+// One tensor of a foreign version.
 struct ForeignTensor {
   std::string name;
-  // Where the dialect tells. A version that is whole always does.
+  // Set if the dialect stores it; always set in a whole version.
   std::optional<DType> dtype;
   std::optional<Shape> shape;
   uint64_t payload_bytes = 0;             // in the file
@@ -33,18 +33,18 @@ struct ForeignTensor {
 
 struct ForeignInfo {
   uint64_t version = 0;
-  // What it must be applied to; none: it is whole, or the dialect does not tell (then it is the
-  // version before).
+  // The version it must be applied to; none: it is whole, or the dialect does not store it (then it
+  // is the previous version).
   std::optional<uint64_t> base;
   bool full = false;
   std::string encoding;  // "xor", "overwrite", "indices", ..., "full"
   std::string checksum;  // "xxh3-128", ..., or empty: it has none
   uint64_t num_files = 0, file_bytes = 0;
-  std::string content;  // of the files, as ForeignFile::sample() tells it: is it still the same?
+  std::string content;                 // ForeignFile::sample() of the files, to detect changes
   std::vector<ForeignTensor> tensors;  // sorted by name, each once: those that it changes
 };
 
-// A version that was opened: its files are at hand and their structure was checked. Thread-safe.
+// An open version whose structure was checked. Thread-safe.
 class ForeignVersion {
  public:
   virtual ~ForeignVersion() = default;
@@ -55,12 +55,11 @@ class ForeignVersion {
   // the content is undefined then: callers patch a copy. A pool, where given, may be used.
   virtual Status apply(size_t index, const TensorSpec& spec, MutableBytes bytes,
                        ThreadPool* pool) const = 0;
-  // After the last apply(): whether the files still are what was opened. Io names the one that
-  // changed meanwhile.
+  // Call after the last apply(): Io, naming the file, if a file has changed since it was opened.
   virtual Status check_unchanged() const { return {}; }
 };
 
-// What is about to be written.
+// A version to be written.
 struct ForeignDraft {
   uint64_t version = 0, base = 0;
   bool full = false;
@@ -70,7 +69,7 @@ struct ForeignDraft {
   uint64_t model_elements = 0;       // of all tensors of the model, for statistics; 0: not known
 };
 
-// Choices of a writer, by the names that its users know. Empty: the dialect's default.
+// Options of a writer. Empty: the dialect's default.
 struct ForeignOptions {
   std::string encoding;
   std::string checksum;
@@ -82,13 +81,37 @@ struct ForeignOptions {
 class ForeignWriter {
  public:
   virtual ~ForeignWriter() = default;
-  // The next tensor of the draft. `old_bytes` are empty where the version is whole.
+  // Adds the next tensor of the draft. `old_bytes` are empty if the version is full.
   virtual Status add(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes,
                      ThreadPool* pool) = 0;
-  // The version appears: its last file, which readers look for, is put last. Without it, what was
-  // put is removed.
+  // Completes the version: puts last the file that readers look for. A writer destroyed without it
+  // removes its files.
   virtual Status finish() = 0;
 };
+
+// Checks that a writer gets the tensors of its draft in order, with bytes of their sizes;
+// InvalidArgument names the tensor.
+class DraftOrder {
+ public:
+  explicit DraftOrder(const ForeignDraft& draft) : draft_(draft) {}
+  Status next(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes);
+  Status check_all_added() const;
+  size_t num_added() const noexcept { return next_; }
+
+ private:
+  const ForeignDraft draft_;
+  size_t next_ = 0;
+};
+
+// A tensor of a file that a writer holds in memory.
+struct HeldTensor {
+  TensorSpec spec;
+  std::vector<uint8_t> bytes;
+};
+// Puts a safetensors file with these tensors: those of wide elements first, so that each is
+// aligned, then by name.
+Status put_held(Store& store, const std::string& name, std::vector<HeldTensor> tensors,
+                const Metadata& metadata);
 
 // Stateless. `store` is the foreign folder or bucket, not a chain.
 class Dialect {
@@ -98,17 +121,18 @@ class Dialect {
   virtual std::string_view title() const noexcept = 0;  // "slime generations 2 and 3, miles"
   // Whether `store` holds versions of this dialect. Looks at names and small files alone.
   virtual Result<bool> recognises(Store& store) const = 0;
-  // The versions that are there and complete, ascending. One that is still being written is not
-  // among them, as far as the dialect lets anyone tell.
+  // The complete versions, ascending. A version that is still being written is left out as far as
+  // the dialect can tell.
   virtual Result<std::vector<uint64_t>> versions(Store& store) const = 0;
   virtual Result<std::unique_ptr<ForeignVersion>> open(Store& store, uint64_t version) const = 0;
-  // Whether `version` should be written whole, though its base is at hand: what readers of the
-  // dialect rely on.
+  // Whether readers of the dialect need `version` to be written full although its base is
+  // available.
   virtual Result<bool> wants_whole(Store&, uint64_t /*version*/, const ForeignOptions&) const {
     return false;
   }
-  // Unsupported, naming tensor and way out, for what the dialect cannot express, before anything is
-  // written; Conflict when the version is there. InvalidArgument for options it does not know.
+  // Before anything is written: Unsupported if the dialect cannot express the draft (the message
+  // names the tensor and a remedy); Conflict if the version exists; InvalidArgument for unknown
+  // options.
   virtual Result<std::unique_ptr<ForeignWriter>> create(std::shared_ptr<Store> store,
                                                         const ForeignDraft& draft,
                                                         const ForeignOptions& options) const = 0;
@@ -120,8 +144,6 @@ const Dialect* find_dialect(std::string_view name) noexcept;  // null when unkno
 Result<const Dialect*> recognise_dialect(Store& store);
 
 // The dialects that this build has; dialect.cpp lists them.
-class Dialect;
-
 const Dialect& slime_dialect() noexcept;  // generations 2 and 3, miles
 const Dialect& trl_dialect() noexcept;
 

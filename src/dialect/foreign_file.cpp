@@ -1,9 +1,9 @@
 #include "dialect/foreign_file.h"
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
+#include "base/text.h"
 #include "deltawire/digest.h"
 
 namespace deltawire {
@@ -11,9 +11,7 @@ namespace deltawire {
 std::optional<uint64_t> parse_padded_number(std::string_view text, size_t min_digits) noexcept {
   if (text.size() < min_digits || (text.size() > min_digits && text.starts_with('0'))) return {};
   uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return {};
-  return number;
+  return parse_number(text, &number) ? std::optional(number) : std::nullopt;
 }
 
 std::optional<uint64_t> parse_numbered_name(std::string_view text, std::string_view prefix,
@@ -32,7 +30,7 @@ class ObjectSink final : public Sink {
  public:
   explicit ObjectSink(uint8_t* to) : to_(to) {}
   Status write(uint64_t offset, Bytes bytes) override {
-    std::ranges::copy(bytes, to_ + offset);  // unlike memcpy, of nothing to nowhere too
+    std::ranges::copy(bytes, to_ + offset);  // unlike memcpy, allows null for no bytes
     return {};
   }
 
@@ -54,9 +52,8 @@ Result<ForeignFile> ForeignFile::open(Store& store, const ObjectInfo& info) {
     file.bytes_ = file.mapped_->bytes();
     return file;
   }
-  auto memory = allocate_bytes(info.size_bytes);
-  if (!memory.ok()) return std::move(memory).status().at(file.where_);
-  file.fetched_ = std::move(*memory);
+  DW_ASSIGN_OR_RETURN(auto memory, located(allocate_bytes(info.size_bytes), file.where_));
+  file.fetched_ = std::move(memory);
   ObjectSink sink(file.fetched_.get());
   DW_RETURN_IF_ERROR(store.download(info.name, info.size_bytes, &sink));
   file.bytes_ = {file.fetched_.get(), info.size_bytes};

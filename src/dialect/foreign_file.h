@@ -1,4 +1,4 @@
-// One file of a foreign version, at hand as bytes.
+// One file of a foreign version, mapped or in memory.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ std::optional<uint64_t> parse_padded_number(std::string_view text, size_t min_di
 std::optional<uint64_t> parse_numbered_name(std::string_view text, std::string_view prefix,
                                             size_t min_digits, std::string_view suffix) noexcept;
 
-// Mapped where the store is a local folder, else fetched into memory. A handle; copies share the
+// Mapped if the store is a local folder, otherwise fetched into memory. A handle: copies share the
 // bytes. Thread-safe.
 class ForeignFile {
  public:
@@ -38,8 +38,8 @@ class ForeignFile {
   Bytes bytes() const noexcept { return bytes_; }
   // Io when a mapped file was cut off or written to since it was opened.
   Status check_unchanged() const { return mapped_ ? mapped_->check_unchanged() : Status(); }
-  // Tells its content from others of the same size: a digest of it, or, of a large file, of pieces
-  // all over it.
+  // Distinguishes the content from others of the same size: a digest of the file or, for a large
+  // file, of samples from all parts of it.
   std::string sample() const;
 
  private:

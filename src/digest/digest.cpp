@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "digest/sums.h"
 
 namespace deltawire {
@@ -19,12 +20,6 @@ struct KindInfo {
 constexpr KindInfo kKinds[] = {{"xxh3-128", 16}, {"sha-256", 32}, {"sum128", 16}};
 
 constexpr const KindInfo& info(DigestKind kind) { return kKinds[size_t(kind)]; }
-
-int hex_value(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return -1;
-}
 
 }  // namespace
 
@@ -41,12 +36,8 @@ Result<Digest> parse_digest(DigestKind kind, std::string_view hex) {
                       std::to_string(digest.size * 2U) + " hex digits, got " +
                       std::to_string(hex.size()));
   }
-  for (size_t i = 0; i < digest.size; ++i) {
-    const int high = hex_value(hex[2 * i]), low = hex_value(hex[2 * i + 1]);
-    if (high < 0 || low < 0) return corruption("a digest is not lower-case hex");
-    digest.bytes[i] = uint8_t(high << 4 | low);
-  }
-  return digest;
+  if (from_hex(hex, {digest.bytes.data(), digest.size})) return digest;
+  return corruption("a digest is not lower-case hex");
 }
 
 struct Hasher::Impl {
@@ -89,9 +80,7 @@ void Hasher::update(std::span<const uint8_t> bytes) {
   }
 }
 
-void Hasher::update(std::string_view text) {
-  update({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
-}
+void Hasher::update(std::string_view text) { update(text_bytes(text)); }
 
 void Hasher::update_at(std::span<const uint8_t> bytes, uint64_t offset) {
   impl_->sums.add(bytes, offset);

@@ -8,7 +8,7 @@
 namespace deltawire {
 namespace {
 
-// Threads get whole words: only words that are cut take memory, and loops of a pool must not throw.
+// Threads get whole words, because cut words allocate memory and loops of a pool must not throw.
 constexpr size_t kWord = sum128::kWordBytes, kStretchBytes = size_t{1} << 20;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// sum128 with all threads on one array.
+// Computes sum128 of one array on all threads.
 #pragma once
 
 #include "base/bytes.h"
@@ -9,10 +9,10 @@ namespace deltawire {
 
 Digest sum128_of(Bytes bytes, ThreadPool* pool);
 
-// Of bytes that lie at `offset` of their tensor.
+// The sums of bytes at `offset` of their tensor.
 Sums sums_of(Bytes bytes, uint64_t offset, ThreadPool* pool);
 
-// Feeds a sum128 hasher that has seen nothing yet.
+// Feeds a sum128 hasher that has had no bytes yet.
 void update_all(Hasher* hasher, Bytes bytes, ThreadPool* pool);
 
 }  // namespace deltawire

@@ -32,7 +32,7 @@ std::string hex_number(uint64_t value) {
   return {text, end};
 }
 
-// Takes a number and what is behind it: `separator` and more, or the end.
+// Reads a number and then `separator`, or the end.
 bool take_hex(std::string_view* text, char separator, uint64_t* value) {
   const char* const end = text->data() + text->size();
   const auto [stop, error] = std::from_chars(text->data(), end, *value, 16);
@@ -44,7 +44,7 @@ bool take_hex(std::string_view* text, char separator, uint64_t* value) {
 
 }  // namespace
 
-// Four rounds, so that every bit of either lane shows in every bit of the digest.
+// Four rounds, so that every bit of either lane affects every bit of the digest.
 Digest finish_sums(std::array<uint64_t, 2> lanes, uint64_t size_bytes) {
   using sum128::kStep;
   using sum128::mix;
@@ -63,7 +63,7 @@ Digest finish_sums(std::array<uint64_t, 2> lanes, uint64_t size_bytes) {
 void Sums::add(std::span<const uint8_t> bytes, uint64_t offset) {
   num_bytes_ += bytes.size();
   uint64_t position = offset / kWordBytes;
-  // What is left of a word that begins before, or ends behind.
+  // The part of a word that begins before the bytes or ends after them.
   const auto take_edge = [&](size_t begin, size_t count) {
     Edge edge{position, 0, known_bytes(begin, count)};
     uint8_t word[kWordBytes] = {};
@@ -202,7 +202,7 @@ struct Lanes {
 
 constexpr size_t kAhead = 24;  // changes
 
-// The last one may be cut; what it lacks is zero.
+// The last word may be cut; the missing bytes are zero.
 inline uint64_t word_at(Bytes bytes, uint64_t word) {
   const uint8_t* const at = bytes.data() + word * kWordBytes;
   if ((word + 1) * kWordBytes <= bytes.size()) return load_le<uint64_t>(at);
@@ -224,7 +224,7 @@ void replace_some(Bytes bytes, std::span<const uint64_t> positions, const uint8_
       segment = word / kSegmentWords;
       for (size_t lane = 0; lane < kLanes; ++lane) keys[lane] = sum128::segment_key(lane, segment);
     }
-    // Words lie far apart: they are asked for before their turn comes.
+    // The words lie far apart, so they are prefetched.
     __builtin_prefetch(bytes.data() + positions[std::min(i + kAhead, end - 1)] * kWidth);
     const uint64_t before_word = word_at(bytes, word);
     uint64_t after_word = before_word;
@@ -244,7 +244,7 @@ void replace_some(Bytes bytes, std::span<const uint64_t> positions, const uint8_
   *out = lanes;
 }
 
-// The first change at or behind `at` that begins a word.
+// The first change at or after `at` that begins a word.
 size_t word_begin(std::span<const uint64_t> positions, uint64_t of_a_word, size_t at) {
   while (at > 0 && at < positions.size() &&
          positions[at] / of_a_word == positions[at - 1] / of_a_word) {

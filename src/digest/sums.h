@@ -1,4 +1,4 @@
-// Sums of sum128 inside the library: finished, shared by threads, corrected for changed elements.
+// Sums of sum128: their digest, sums shared by threads, and corrections for changed elements.
 #pragma once
 
 #include <array>
@@ -12,10 +12,10 @@
 
 namespace deltawire {
 
-// Both lanes of sum128, with all words of a tensor added, to its digest.
+// The digest, from both lanes of sum128 with all words of a tensor added.
 Digest finish_sums(std::array<uint64_t, 2> lanes, uint64_t size_bytes);
 
-// Sums that threads add to side by side.
+// Sums that several threads add to at once.
 class SharedSums {
  public:
   void add(Bytes bytes, uint64_t offset) {
@@ -34,7 +34,7 @@ class SharedSums {
   Sums sums_;
 };
 
-// What changes of single elements do to the sums of an array.
+// Corrects the sums of an array for changes of single elements.
 
 // `bytes` are those that were added to `sums`, from offset 0, and have not been changed yet.
 // Positions count elements of `width` bytes; they ascend and lie inside.

@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "tensor/text.h"
 
 namespace deltawire {
@@ -136,7 +137,7 @@ std::string_view CanonicalReader::word() {
   return take('"', "a text without escapes") ? word : std::string_view();
 }
 
-// What follows a backslash.
+// Reads the characters after a backslash.
 char CanonicalReader::escape() {
   const char letter = peek();
   for (const ShortEscape& known : kShortEscapes) {
@@ -212,6 +213,15 @@ bool CanonicalReader::next_item() {
   if (!frames_.back().first && !take(',', "a comma or the end of the list")) return false;
   frames_.back().first = false;
   return true;
+}
+
+CanonicalReader& CanonicalReader::item() {
+  if (ok() && !next_item()) fail("another item");
+  return *this;
+}
+
+void CanonicalReader::close_list() {
+  if (ok() && next_item()) fail("the end of the list");
 }
 
 void CanonicalReader::open_object() { open('{', "an object"); }

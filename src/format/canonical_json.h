@@ -1,5 +1,5 @@
-// Canonical JSON: keys ascending, no spaces, integers only, the shortest escapes. One value has one
-// text, so that digests and signatures of a record are those of what it says.
+// Canonical JSON: keys ascending, no spaces, integers only, the shortest escapes. Each value has
+// exactly one text, so that the digest of a record depends only on its contents.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,14 @@ namespace deltawire {
 
 // Base64 (RFC 4648, padded) through OpenSSL.
 std::string base64_encode(std::string_view bytes);
-// Nothing when the text is not the one encoding of some bytes.
+// None unless the text is the canonical encoding of some bytes.
 std::optional<std::string> base64_decode(std::string_view text);
 
 // A text in quotes. Bytes that are not UTF-8 become "?".
 std::string canonical_text(std::string_view text);
 
-// Reads from front to back and accepts nothing but the canonical form, so what it has read needs no
-// second look. The first defect makes it fail for good: from then on it gives empty values, no
-// items, and status() says what was expected where. Views point into the text.
+// Reads from front to back and accepts only the canonical form. After the first defect it returns
+// empty values and no items, and status() says what was expected where. Views point into the text.
 class CanonicalReader {
  public:
   explicit CanonicalReader(std::string_view text) : text_(text) {}
@@ -42,6 +41,9 @@ class CanonicalReader {
   // for (reader.open_list(); reader.next_item();) ...
   void open_list();
   bool next_item();
+  // The next item of a list that must have one: a missing one makes the reader fail.
+  CanonicalReader& item();
+  void close_list();  // no item may follow
   // for (reader.open_object(); reader.next_member(&key);) ...
   void open_object();
   bool next_member(std::string* key);

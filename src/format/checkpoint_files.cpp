@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/text.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"
 
@@ -11,15 +12,6 @@ namespace {
 
 constexpr size_t kVersionDigits = 10;
 constexpr std::string_view kOwnNames[] = {"current", "current.new"};  // of a replica's folder
-
-// Filesystems that do not tell case apart mostly do so for these letters at least.
-std::string lower_case(std::string_view name) {
-  std::string lower(name);
-  for (char& c : lower) {
-    if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
-  }
-  return lower;
-}
 
 bool has_slash_or_control(std::string_view name) {
   return std::any_of(name.begin(), name.end(), [](char c) {
@@ -58,7 +50,7 @@ bool is_version_folder(std::string_view name) {
 }
 
 Status check_checkpoint_file_name(std::string_view name) {
-  if (name.empty()) return bad_file(name, "a file has a name");
+  if (name.empty()) return bad_file(name, "the name is empty");
   if (name.size() > kMaxFileNameBytes) {
     return bad_file(name, "its name has " + std::to_string(name.size()) + " bytes; at most " +
                               std::to_string(kMaxFileNameBytes) + " are allowed");
@@ -72,7 +64,7 @@ Status check_checkpoint_file_name(std::string_view name) {
   const bool own =
       std::find(std::begin(kOwnNames), std::end(kOwnNames), lower) != std::end(kOwnNames) ||
       is_version_folder(name);
-  if (own) return bad_file(name, "replicas use this name themselves");
+  if (own) return bad_file(name, "this name is reserved for replicas");
   return {};
 }
 
@@ -85,7 +77,7 @@ Status check_side_files(const std::vector<NamedSize>& files) {
     const std::string lower = lower_case(file.name);
     // Packed files came later: older versions may have files of such names.
     if (lower.ends_with(kSafetensorsSuffix) || lower == kIndexFileName) {
-      return bad_file(file.name, "this is a name of weights");
+      return bad_file(file.name, "this name is reserved for weights");
     }
     if (!names.insert(lower).second) {
       return bad_file(file.name,
@@ -111,7 +103,7 @@ Status check_weights_files(const std::vector<NamedSize>& files) {
   std::set<std::string> names;
   for (const NamedSize& file : files) {
     DW_RETURN_IF_ERROR(check_checkpoint_file_name(file.name));
-    if (!is_weights_file(file.name)) return bad_file(file.name, "this is no name of weights");
+    if (!is_weights_file(file.name)) return bad_file(file.name, "not a name for weights");
     if (!names.insert(lower_case(plain_file_name(file.name))).second) {
       return bad_file(file.name,
                       "another file has the same name, or one that differs by case "

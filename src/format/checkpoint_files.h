@@ -1,5 +1,5 @@
-// What the folder of a checkpoint may hold. The one definition: publishers check it before they
-// upload anything, readers before they write anything. docs/format.md, "Files beside the weights".
+// The rules for files in a checkpoint's folder. Publishers check them before they upload anything,
+// readers before they write anything. docs/format.md, "Files beside the weights".
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ inline constexpr size_t kMaxSideFiles = 10'000;
 inline constexpr uint64_t kMaxSideBytes = uint64_t{1} << 30;  // of all of them
 
 inline constexpr std::string_view kSafetensorsSuffix = ".safetensors";
-// Behind the name of a safetensors file in a store, whose tensors are coded (packed_file.h).
+// Appended to the name of a safetensors file in a store whose tensors are coded (packed_file.h).
 inline constexpr std::string_view kPackedSuffix = ".packed";
 bool is_packed_file(std::string_view name);
-// The name of the file that it is packed from; any other name is its own.
+// The name without kPackedSuffix; other names are returned unchanged.
 std::string_view plain_file_name(std::string_view name);
 
 // A file that holds weights or says where they are, as opposed to a configuration or a tokenizer.
@@ -45,7 +45,7 @@ Status check_side_files(const std::vector<NamedSize>& files);
 // The same for the weights: names that an object can have too, number.
 Status check_weights_files(const std::vector<NamedSize>& files);
 
-// The same defects in what a caller hands over.
+// Converts Corruption to InvalidArgument, for defects in a caller's input.
 Status as_invalid_argument(Status status);
 
 }  // namespace deltawire

@@ -5,6 +5,7 @@
 
 #include "base/bytes.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "format/layout.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
@@ -45,8 +46,7 @@ Result<std::string_view> entry_tensor(std::string_view name) {
   return name.substr(end + 1);
 }
 
-// What the checksum of a part covers: every other piece of metadata, every payload's name and
-// digest.
+// The checksum of a part covers: every other piece of metadata, every payload's name and digest.
 class PartCheck {
  public:
   void add_payload(std::string_view name, const Digest& digest) {
@@ -239,8 +239,8 @@ Result<DeltaPart> parse_part(Bytes file, PartContents contents) {
                         std::to_string(entry.box_bytes()) + " bytes, got " +
                         std::to_string(tensor.bytes.size()));
     }
-    // So that no small payload makes its reader take much memory; `exponents` saves a third at
-    // most.
+    // Prevents a small payload from making the reader allocate much memory; `exponents` saves a
+    // third at most.
     if (!entry.old_digest && entry.box_bytes() / 2 > tensor.bytes.size()) {
       return corruption("tensor " + quote(tensor.name) + ": a payload of " +
                         std::to_string(tensor.bytes.size()) + " bytes for " +

@@ -18,7 +18,7 @@ namespace deltawire {
 
 inline constexpr std::string_view kDeltaFormat = "delta/1";
 
-// What all entries of a delta share; repeated in every part.
+// The fields that all entries of a delta share; repeated in every part.
 struct DeltaInfo {
   // State digests, xxh3-128. Parts of a chain's version leave `target` empty (size 0): they are
   // uploaded before the last tensor is hashed, and the manifest says where they lead.
@@ -60,7 +60,7 @@ struct DeltaPart {
   std::vector<PayloadView> entries;  // payloads point into the parsed file
 };
 
-// An entry whose payload is elsewhere: what the header needs of it.
+// An entry without its payload: what the header needs of it.
 struct EntryRecord {
   DeltaEntry entry;
   uint64_t payload_bytes = 0;
@@ -73,13 +73,13 @@ struct EntryRecord {
 Result<std::string> serialise_part_header(const DeltaInfo& info,
                                           const std::vector<EntryRecord>& entries);
 //
-// kSome: of a file that has its header and some payloads, and zeros in place of others. Its
-// checksum cannot be computed.
+// kSome: the file has its header and some payloads; the others are zeros, so its checksum cannot be
+// checked.
 enum class PartContents : uint8_t { kAll, kSome };
 Result<DeltaPart> parse_part(Bytes file, PartContents contents = PartContents::kAll);
 
-// The entries of a part, in the order of its payloads, from what stands before those. The part's
-// checksum is not looked at: good for statistics alone.
+// The entries of a part in payload order, parsed from its header alone. The part's checksum is not
+// checked, so use this for statistics only.
 Result<std::vector<EntryRecord>> parse_part_header(std::string_view header, uint64_t part_bytes);
 
 // The index of a delta in several parts: a small JSON file beside them.

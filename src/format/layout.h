@@ -1,4 +1,4 @@
-// How codecs look at the elements of a dtype.
+// The layout of a dtype's elements for codecs.
 #pragma once
 
 #include "codec/codec.h"

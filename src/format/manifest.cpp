@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "format/checkpoint_files.h"
 #include "format/tensor_digest.h"
 #include "tensor/text.h"
@@ -31,18 +32,17 @@ Result<PartRef> parse_part_ref(std::string_view json) {
   return part;
 }
 
-// Sizes must add up without wrapping: a plan compares sums of them.
+// The sum of sizes must not overflow, because plans compare sums.
 Result<std::vector<PartRef>> parse_parts(std::string_view json) {
   constexpr uint64_t kLimit = uint64_t{1} << 56;
   std::vector<PartRef> parts;
   uint64_t sum = 0;
   CanonicalReader reader(json);
   for (reader.open_list(); reader.next_item();) {
-    Result<PartRef> part = parse_part_ref(reader.skip());
-    if (!part.ok()) return std::move(part).status().at("parts");
-    if (part->size_bytes > kLimit - sum) return bad_field("parts", "sizes that add up");
-    sum += part->size_bytes;
-    parts.push_back(std::move(*part));
+    DW_ASSIGN_OR_RETURN(PartRef part, located(parse_part_ref(reader.skip()), "parts"));
+    if (part.size_bytes > kLimit - sum) return bad_field("parts", "sizes that add up");
+    sum += part.size_bytes;
+    parts.push_back(std::move(part));
   }
   if (!reader.ok()) return bad_field("parts", "a list");
   return parts;
@@ -60,23 +60,19 @@ std::string files_json(const std::vector<SideFile>& files) {
 
 // ["name", bytes, "sha-256", "attempt"]
 Result<SideFile> read_side_file(CanonicalReader* reader) {
-  const auto bad = [] { return bad_field("files", "name, bytes, sha-256 and attempt of each"); };
   SideFile file;
   reader->open_list();
-  if (!reader->next_item()) return bad();
-  file.name = reader->text();
-  if (!reader->next_item()) return bad();
-  file.size_bytes = reader->number();
-  if (!reader->next_item()) return bad();
-  const std::string_view sha256 = reader->word();
-  if (!reader->next_item()) return bad();
-  file.attempt = reader->word();
-  if (!reader->ok() || reader->next_item() || !reader->ok()) return bad();
+  file.name = reader->item().text();
+  file.size_bytes = reader->item().number();
+  const std::string_view sha256 = reader->item().word();
+  file.attempt = reader->item().word();
+  reader->close_list();
+  if (!reader->ok()) return bad_field("files", "name, bytes, sha-256 and attempt of each");
   DW_ASSIGN_OR_RETURN(file.sha256, parse_digest(DigestKind::kSha256, sha256));
   return file;
 }
 
-// Whoever holds the version has these files in a folder: they must be such as may lie there.
+// Replicas write these files into a folder, so their names must be allowed there.
 Result<std::vector<SideFile>> parse_files(std::string_view json) {
   std::vector<SideFile> files;
   std::vector<NamedSize> sizes;
@@ -120,19 +116,18 @@ std::string boxes_json(const Boxes& boxes) {
 
 // ["box", "digest"] or ["box", "digest", "sums"]
 Result<BoxDigest> read_box(CanonicalReader* reader) {
-  const auto bad = [] { return bad_field("boxes", "box, digest and, where given, sums of each"); };
   reader->open_list();
-  if (!reader->next_item()) return bad();
-  const std::string_view box = reader->word();
-  if (!reader->next_item()) return bad();
-  const std::string_view digest = reader->word();
-  BoxDigest result;
-  if (reader->ok() && reader->next_item()) {
-    const std::string_view sums = reader->word();
-    if (!reader->ok() || reader->next_item()) return bad();
-    DW_ASSIGN_OR_RETURN(result.sums, Sums::parse(sums));
+  const std::string_view box = reader->item().word(), digest = reader->item().word();
+  std::optional<std::string_view> sums;
+  if (reader->next_item()) {
+    sums = reader->word();
+    reader->close_list();
   }
-  if (!reader->ok()) return bad();
+  if (!reader->ok()) return bad_field("boxes", "box, digest and, where given, sums of each");
+  BoxDigest result;
+  if (sums) {
+    DW_ASSIGN_OR_RETURN(result.sums, Sums::parse(*sums));
+  }
   DW_ASSIGN_OR_RETURN(result.box, parse_box(box));
   DW_ASSIGN_OR_RETURN(result.digest, parse_digest(DigestKind::kSum128, digest));
   return result;
@@ -158,7 +153,7 @@ Result<Boxes> parse_boxes(std::string_view json) {
   return boxes;
 }
 
-// What the fields of a manifest must be to each other.
+// Checks relations between the fields of a manifest.
 Status check_manifest(const Manifest& m) {
   if (m.base.has_value() != (m.kind == VersionKind::kDelta) || (m.base && *m.base >= m.version)) {
     return bad_field("base", "an older version for a delta, none for a full one");

@@ -22,8 +22,8 @@ inline constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
 inline constexpr uint64_t kMaxHopBytes = uint64_t{16} << 20;
 
 // A hop record: another way to reach `version`: from nothing (an anchor) or from an older version
-// (a merged delta). Vouches for the manifests at both ends, so that a path through it needs none of
-// those between.
+// (a merged delta). It contains the digests of the manifests at both ends, so that a path through
+// it needs no manifest in between.
 struct HopRecord {
   std::string run;
   uint64_t version = 0;
@@ -44,8 +44,8 @@ Result<std::string> serialise_hop(const HopRecord& hop, const Signer& sign);
 Result<Manifest> parse_manifest(std::string_view json, const Verifier& trust);
 Result<HopRecord> parse_hop(std::string_view json, const Verifier& trust);
 
-// The boxes whose digests a tensor's digest is made of. Null: it is the digest of the tensor's
-// bytes, in whatever boxes they came.
+// The boxes whose digests make up the tensor's digest; null if it is the digest of the tensor's
+// bytes.
 const std::vector<BoxDigest>* boxes_hashed(const Manifest& manifest, const std::string& tensor);
 // The digest of a tensor of `size_bytes` that came in these boxes, which tile it. InvalidArgument
 // when their sums are not those of such a tensor.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/text.h"
 #include "codec/exponents.h"
 #include "format/layout.h"
 #include "tensor/safetensors.h"
@@ -15,10 +16,10 @@ constexpr std::string_view kPackedKey = "deltawire", kCodecsKey = "deltawire.cod
 constexpr std::string_view kPackedFormat = "whole/1 ";
 constexpr std::string_view kHeaderEntry = "#header";
 constexpr size_t kLengthBytes = sizeof(uint64_t);
-// What `exponents` saves at most is a third: no payload makes a file grow beyond this.
+// `exponents` saves a third at most, so no file grows by more than this factor.
 constexpr uint64_t kMostGrowth = 2;
 
-// Names in the file are for people: the order says which tensor it is.
+// Names are informative only; the order identifies the tensors.
 std::string packed_name(size_t number, const std::string& name) {
   return name.starts_with('#') ? "#" + std::to_string(number) + name : name;
 }
@@ -51,16 +52,6 @@ Result<uint64_t> safetensors_header_bytes(std::string_view front, uint64_t file_
   return kLengthBytes + length;
 }
 
-std::vector<std::string_view> codec_names(std::string_view text) {
-  std::vector<std::string_view> names;
-  for (size_t at = 0; !text.empty() && at != std::string_view::npos;) {
-    const size_t end = text.find(';', at);
-    names.push_back(text.substr(at, end == std::string_view::npos ? end : end - at));
-    at = end == std::string_view::npos ? end : end + 1;
-  }
-  return names;
-}
-
 Status read_codecs(const SafetensorsHeader& header, PackedFile* file) {
   const std::string* const format = find_metadata(header.metadata, kPackedKey);
   const std::string* const codecs = find_metadata(header.metadata, kCodecsKey);
@@ -73,7 +64,7 @@ Status read_codecs(const SafetensorsHeader& header, PackedFile* file) {
   if (!parse_number(format->substr(kPackedFormat.size()), &file->plain_bytes)) {
     return corruption("a size " + quote(*format));
   }
-  const std::vector<std::string_view> names = codec_names(*codecs);
+  const auto names = codecs->empty() ? std::vector<std::string_view>() : split_text(*codecs, ';');
   if (names.size() != header.entries.size() - 1) {
     return corruption(std::string(kCodecsKey) + ": expected " +
                       std::to_string(header.entries.size() - 1) + " codecs, got " +

@@ -37,7 +37,7 @@ Result<std::string> serialise_packed_front(const std::vector<std::string>& names
 Result<uint64_t> packed_front_bytes(std::string_view header, uint64_t file_bytes);
 // All sizes are consistent when it succeeds, and the plain file is at most twice the packed one.
 Result<PackedFile> parse_packed_front(std::string_view front, uint64_t file_bytes);
-// Of a file that is at hand.
+// Parses a complete file.
 Result<PackedFile> parse_packed(Bytes file);
 
 // Writes the plain file; `plain` has its size.

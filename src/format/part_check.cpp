@@ -42,7 +42,7 @@ const Digest* digest_of_box(const DescribedState& state, const TensorSpec& tenso
   return nullptr;
 }
 
-// Those that the digest depends on.
+// The boxes that the digest depends on.
 std::vector<Box> boxes_of(const DescribedState& state, const std::string& tensor) {
   std::vector<Box> boxes;
   const std::vector<BoxDigest>* const found = boxes_hashed(*state.manifest, tensor);
@@ -51,7 +51,8 @@ std::vector<Box> boxes_of(const DescribedState& state, const std::string& tensor
   return boxes;
 }
 
-// Whether two versions have the same contents, as far as digests tell: those of other boxes do not.
+// Whether a tensor may be equal in two versions, judging by digests. Digests over different boxes
+// are not comparable.
 bool may_be_same(const DescribedState& a, const TensorSpec& in_a, const DescribedState& b,
                  const TensorSpec& in_b) {
   if (!same_form(in_a, in_b)) return false;

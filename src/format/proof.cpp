@@ -4,6 +4,7 @@
 
 #include "base/guard.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
 #include "base/waves.h"
 #include "format/manifest.h"
@@ -137,9 +138,7 @@ Result<Digest> Proof::digest_of_tensor(const std::string& name, const Tensor& te
     return invalid_argument(place_of(name) + ": its boxes have " + std::to_string(all.num_bytes()) +
                             " of its " + std::to_string(size) + " bytes");
   }
-  Result<Digest> digest = all.finish(size);
-  if (!digest.ok()) return std::move(digest).status().at(place_of(name));
-  return digest;
+  return located(all.finish(size), place_of(name));
 }
 
 Result<std::map<std::string, Digest>> Proof::digests() const {
@@ -176,7 +175,7 @@ Status Proof::check(const Schema& schema, const Manifest& manifest) const {
     wrong.push_back("there are tensors that it does not have");
   }
   if (wrong.empty()) return {};
-  return base_mismatch("what is held is not " + version + ": " + list_of(wrong));
+  return base_mismatch("the weights held are not those of " + version + ": " + list_of(wrong));
 }
 
 std::string Proof::to_text() const {

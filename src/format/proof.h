@@ -1,6 +1,6 @@
-// What processes hold together, proven without moving a weight: each adds up what it has of every
-// tensor, however that was cut; the sums of all of them are the tensors' digests. For the digest
-// that adds up, sum128.
+// Verifies weights that several processes hold together, without moving them: each sums its pieces
+// of every tensor, and the sums of all processes give the tensors' digests. Uses sum128, which is
+// additive.
 #pragma once
 
 #include <map>
@@ -21,7 +21,7 @@ struct HeldPiece : TensorSpec {  // of the whole tensor
   std::span<const uint8_t> bytes;  // the box's contents, row by row
 };
 
-// The same, with what it adds to its tensor, which was found elsewhere: cuda::Context::sums().
+// The same with sums computed elsewhere, as by cuda::Context::sums().
 struct SummedPiece : TensorSpec {
   Box box;
   Sums sums;
@@ -35,20 +35,19 @@ class Proof {
   Status add(std::span<const SummedPiece> pieces);
   // What another process holds.
   Status add(const Proof& other);
-  // A box that is added twice counts once. Where its bytes differ, all of the above end with
-  // BaseMismatch, naming it, when everything has been added: differing() has all such tensors.
+  // A box that is added twice counts once. If its bytes differ, the functions above add everything
+  // and then return BaseMismatch naming it; differing() lists all such tensors.
   std::vector<std::string> differing() const;
 
   size_t num_tensors() const noexcept { return tensors_.size(); }
   // The digests of all tensors but those in differing(), by name. InvalidArgument, naming a tensor,
   // when its boxes overlap or leave something out.
   Result<std::map<std::string, Digest>> digests() const;
-  // Whether that is what a version says. BaseMismatch names the tensors that differ;
-  // InvalidArgument as digests(); Unsupported when a tensor was published in boxes without
-  // sums.
+  // Compares the digests with those of a version. BaseMismatch names the tensors that differ;
+  // InvalidArgument as digests(); Unsupported when a tensor was published in boxes without sums.
   Status check(const Schema& schema, const Manifest& manifest) const;
 
-  // For other processes, as JSON. Corruption for a text that is none.
+  // Serialised as JSON for other processes. parse() returns Corruption for malformed text.
   std::string to_text() const;
   static Result<Proof> parse(std::string_view text);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "format/canonical_json.h"
 #include "tensor/text.h"
 
@@ -12,17 +13,12 @@ constexpr const char* kCheck = "check";
 constexpr const char* kSignature = "signature";
 
 Digest checksum_of(std::string_view text) {
-  return digest_of(DigestKind::kXxh3_128,
-                   {reinterpret_cast<const uint8_t*>(text.data()), text.size()});
+  return digest_of(DigestKind::kXxh3_128, text_bytes(text));
 }
 
 }  // namespace
 
-bool is_run_id(std::string_view text) {
-  return text.size() == kRunDigits && std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
-}
+bool is_run_id(std::string_view text) { return text.size() == kRunDigits && is_hex(text); }
 
 Status bad_field(std::string_view field, std::string_view expected) {
   return corruption(quote(field) + ": expected " + std::string(expected));
@@ -217,8 +213,7 @@ std::string RecordReader::run() {
 }
 
 Digest record_digest(std::string_view json) {
-  return digest_of(DigestKind::kSha256,
-                   {reinterpret_cast<const uint8_t*>(json.data()), json.size()});
+  return digest_of(DigestKind::kSha256, text_bytes(json));
 }
 
 }  // namespace deltawire

@@ -24,7 +24,7 @@ struct Signature {
 };
 // Makes a signature of a text; null where nothing is signed.
 using Signer = std::function<Result<Signature>(std::string_view text)>;
-// Ok, or why a record that carries this signature (or none) is refused.
+// Ok, or why a record with this signature (or none) is rejected.
 using Verifier =
     std::function<Status(std::string_view text, const std::optional<Signature>& signature)>;
 
@@ -60,8 +60,8 @@ class RecordWriter {
   std::map<std::string, std::string> fields_;  // key -> canonical JSON
 };
 
-// A record opened for reading: its members, each to be asked for by name. Reads remember the first
-// field that is wrong, so callers check once, at the end.
+// A record opened for reading; its members are read by name. The first wrong field is remembered,
+// so callers check status() once at the end.
 class RecordReader {
  public:
   // Parsed, canonical and of this format. Views into `text`. Unsupported for another format.

@@ -13,19 +13,16 @@ constexpr std::string_view kSchemaFormat = "schema/1";
 // [name, dtype, shape]
 Result<TensorSpec> read_tensor(CanonicalReader* reader) {
   TensorSpec tensor;
-  const auto bad = [] { return bad_field("tensors", "name, dtype and shape of each"); };
   reader->open_list();
-  if (!reader->next_item()) return bad();
-  tensor.name = reader->text();
-  if (!reader->next_item()) return bad();
-  const std::string_view dtype = reader->word();
-  if (!reader->next_item()) return bad();
+  tensor.name = reader->item().text();
+  const std::string_view dtype = reader->item().word();
   tensor.shape.reserve(4);
-  for (reader->open_list(); reader->next_item();) {
+  for (reader->item().open_list(); reader->next_item();) {
     if (tensor.shape.size() == kMaxRank) return bad_field("tensors", "at most 64 dimensions");
     tensor.shape.push_back(reader->number());
   }
-  if (!reader->ok() || reader->next_item() || !reader->ok()) return bad();
+  reader->close_list();
+  if (!reader->ok()) return bad_field("tensors", "name, dtype and shape of each");
   const std::optional<DType> known = parse_dtype(dtype);
   if (!known) return unsupported("dtype " + quote(dtype));
   tensor.dtype = *known;

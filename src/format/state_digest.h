@@ -1,4 +1,4 @@
-// One digest for a whole state: what a delta is made from, and what it leads to.
+// One digest for a whole state: the base or the target of a delta.
 #pragma once
 
 #include <string>

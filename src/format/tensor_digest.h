@@ -11,7 +11,7 @@
 
 namespace deltawire {
 
-// Of a box's contents, where they lie in the tensor: nothing is copied.
+// The digest of a box's contents, read from the tensor in place.
 Digest box_digest(DType dtype, const Shape& shape, Bytes tensor, const Box& box);
 
 // Of a tensor in one piece; `boxes` are those that the manifest's digest is made of (boxes_hashed),
@@ -19,7 +19,7 @@ Digest box_digest(DType dtype, const Shape& shape, Bytes tensor, const Box& box)
 Digest tensor_digest(DType dtype, const Shape& shape, Bytes bytes,
                      const std::vector<BoxDigest>* boxes);
 
-// What a box adds to the sums of its tensor.
+// The contribution of a box to the sums of its tensor.
 
 // Bytes of the box's contents, from `offset` of them on.
 void add_contents(const BoxRows& rows, Bytes bytes, uint64_t offset, Sums* sums);

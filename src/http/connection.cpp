@@ -15,7 +15,7 @@ namespace deltawire {
 namespace {
 
 constexpr size_t kMaxDrainedBytes = 1 << 20;
-// Who takes an answer more slowly is cut.
+// Clients that read an answer more slowly are disconnected.
 constexpr double kLeastBytesPerSecond = 16 << 10;
 
 std::string tls_error() {
@@ -106,7 +106,7 @@ bool Connection::wait(bool to_write) {
   return false;
 }
 
-// Calls move_some() until it is done, waiting where it must.
+// Calls move_some() until it succeeds, waiting if necessary.
 template <typename Move>
 long Connection::move(bool to_write, const Move& move_some) {
   while (true) {

@@ -31,12 +31,12 @@ class TlsContext {
   ssl_ctx_st* const context_;
 };
 
-// Bytes both ways, with an end: a client that sends or takes a byte at a time does not keep its
-// thread for hours. One thread.
+// Reads and writes with deadlines, so that a very slow client does not occupy its thread for hours.
+// For one thread.
 class Connection {
  public:
-  // `fd` is closed with it. `tls`: null: none. `crowded`: others wait for a connection, so that one
-  // that was answered and asks for nothing more is ended.
+  // Owns `fd`. `tls` null: no TLS. `crowded`: other clients are waiting, so idle connections are
+  // closed.
   Connection(int fd, const TlsContext* tls, const std::atomic<bool>& stopping,
              const std::atomic<bool>& crowded);
   ~Connection();
@@ -44,19 +44,19 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   int fd() const noexcept { return fd_; }
-  // The next request may begin within `idle`; then it has `seconds` and so many bytes. False: the
-  // connection has ended, or the server does.
+  // Waits up to `idle` for the next request to begin, which then has `seconds` and `max_bytes`.
+  // False: the connection or the server has ended.
   bool expect_request(std::chrono::seconds idle, std::chrono::seconds seconds, size_t max_bytes);
   // From now on, until the next request, the server ends only after its answer.
   void begin_answer() { answering_ = true; }
 
-  // The number of bytes; 0: the end; -1: a failure, too late, or too many.
+  // The number of bytes; 0: the end; -1: a failure, a timeout or too many bytes.
   long read(char* to, size_t size);
   long write(const char* from, size_t size);
   bool is_readable() { return begin_ != end_ || wait(false); }
   bool is_writable() { return wait(true); }
-  // Ends the sending side, and reads what the client still sends: closing before would reset the
-  // connection, and the client might lose the answer.
+  // Shuts down the sending side and reads what the client still sends. Closing at once would reset
+  // the connection, and the client might lose the answer.
   void drain();
 
  private:

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "base/guard.h"
+#include "base/text.h"
 
 namespace deltawire {
 namespace {
@@ -59,8 +60,8 @@ int seek_body(void* user, curl_off_t offset, int origin) {
 size_t take_header(char* line, size_t size, size_t count, void* user) {
   HttpAnswer& answer = static_cast<Transfer*>(user)->answer;
   std::string_view text(line, size * count);
-  while (!text.empty() && (text.back() == '\r' || text.back() == '\n')) text.remove_suffix(1);
-  if (text.starts_with("HTTP/")) {  // a new answer: the one before was a "100 Continue"
+  text = text.substr(0, text.find_last_not_of("\r\n") + 1);
+  if (text.starts_with("HTTP/")) {  // a new answer after a "100 Continue"
     answer.headers.clear();
     const size_t space = text.find(' ');
     answer.status = space == text.npos ? 0 : std::atoi(line + space + 1);
@@ -70,10 +71,7 @@ size_t take_header(char* line, size_t size, size_t count, void* user) {
   if (colon == text.npos || text.size() > kMaxHeaderBytes || answer.headers.size() == kMaxHeaders) {
     return size * count;  // not one of those we look at
   }
-  std::string name(text.substr(0, colon));
-  for (char& c : name) {
-    if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
-  }
+  std::string name = lower_case(text.substr(0, colon));
   text.remove_prefix(std::min(text.size(), text.find_first_not_of(' ', colon + 1)));
   answer.headers[std::move(name)] = text;
   return size * count;
@@ -134,8 +132,8 @@ struct HeaderList {
   void add(const std::string& line) { head = curl_slist_append(head, line.c_str()); }
 };
 
-// The system's authorities. libcurl looks where the distribution that it was built on keeps them; a
-// wheel runs on others.
+// The system's certificate authorities. libcurl uses the path of the distribution that it was built
+// on, but a wheel runs on others.
 const char* system_authorities() {
   static const char* const found = []() -> const char* {
     for (const char* path : {"/etc/ssl/certs/ca-certificates.crt",  // Debian, Ubuntu, Alpine
@@ -160,7 +158,7 @@ void describe(CURL* curl, const HttpRequest& request, const std::string& ca_file
   curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 1L);
   curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 2L);
   curl_easy_setopt(curl, CURLOPT_SSLVERSION, long(CURL_SSLVERSION_TLSv1_2));
-  // Beside the system's folder of authorities, which stays in force.
+  // In addition to the system's folder of authorities.
   const char* const authorities = ca_file.empty() ? system_authorities() : ca_file.c_str();
   if (authorities != nullptr) curl_easy_setopt(curl, CURLOPT_CAINFO, authorities);
   if (!request.use_proxy) curl_easy_setopt(curl, CURLOPT_PROXY, "");
@@ -202,8 +200,8 @@ bool http_supported() noexcept { return true; }
 
 HttpClient::HttpClient(std::string ca_file, unsigned max_idle, std::string client_cert)
     : ca_file_(std::move(ca_file)), client_cert_(std::move(client_cert)), max_idle_(max_idle) {
-  // Thread-safe in every libcurl we build with, and counted: nothing is ever torn down under
-  // another user of libcurl in the process.
+  // Thread-safe in all supported versions of libcurl and reference-counted; never cleaned up, as
+  // others in the process may use libcurl.
   static const CURLcode initialised = curl_global_init(CURL_GLOBAL_DEFAULT);
   static_cast<void>(initialised);  // without it curl_easy_init returns null
 }
@@ -254,7 +252,7 @@ Result<HttpAnswer> HttpClient::perform(const HttpRequest& request) {
   if (!transfer.failed.ok()) return std::move(transfer.failed);
   if (code == CURLE_OK) return std::move(transfer.answer);
   if (transfer.cancelled) return cancelled("stopped on request");
-  // A server may refuse and hang up while we still send: its answer counts.
+  // A server may answer and close the connection while we still send: its answer counts.
   if (transfer.answer.status >= 300) return std::move(transfer.answer);
   return transport_failure(code, detail, request);
 }

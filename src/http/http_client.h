@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "deltawire/status.h"
 
 namespace deltawire {
@@ -33,21 +34,21 @@ struct HttpRequest {
   // The body is streamed: read_body fills `out` from `offset`, a retransmission asks again.
   uint64_t body_size = 0;
   std::function<Status(uint64_t offset, std::span<uint8_t> out)> read_body;
-  // A request on a kept connection that turns out to be dead is sent again on a new one. False
-  // where the first attempt may have been carried out and that matters.
+  // Whether a request on a kept connection that turns out to be dead is sent again on a new one.
+  // False if executing it twice would matter.
   bool may_resend = true;
   bool use_proxy = true;        // that of the environment
   double timeout_seconds = 60;  // from start to end
   double stall_seconds = 0;     // without a byte in either direction; 0: no limit of its own
-  // Takes the body of a 2xx answer, in order; what it returns, if not Ok, ends the request and is
-  // what perform() returns. Status and headers are complete before the first call.
+  // Receives the body of a 2xx answer in order. A failure ends the request and is returned by
+  // perform(). Status and headers are complete before the first call.
   std::function<Status(const HttpAnswer& head, std::span<const uint8_t> bytes)> on_bytes;
-  std::function<bool()> cancelled;  // asked about once a second, and for each chunk; empty: never
+  std::function<bool()> cancelled;  // called about once a second and for each chunk; empty: never
 
-  void set_body(std::string_view text);  // which outlives the request
+  void set_body(std::string_view text);  // must outlive the request
 };
 
-// A pool of handles, each with its own kept connection. A request runs in its caller's thread:
+// A pool of handles, each with its own kept connection. A request runs in its caller's thread, so
 // bodies of parallel transfers are read and written in parallel, and a fork loses no thread.
 // Redirects are not followed. Thread-safe.
 class HttpClient {
@@ -73,11 +74,12 @@ class HttpClient {
   const std::string ca_file_, client_cert_;
   const size_t max_idle_;
   std::mutex mutex_;
-  std::vector<void*> idle_;  // the one used last is taken first: its connection is warm
+  std::vector<void*>
+      idle_;  // the last used one is taken first, as its connection is most likely alive
 };
 
-// True once `stop` has been true for `seconds`: what must still be sent after a request to stop has
-// so much time. Copies share the start.
+// Returns true once `stop` has been true for `seconds`, for requests that must still be sent after
+// a request to stop. Copies share the start time.
 std::function<bool()> after_grace(std::function<bool()> stop, double seconds);
 
 struct HttpUrl {
@@ -85,15 +87,17 @@ struct HttpUrl {
   std::string host;    // with its port, unless that is the scheme's
   std::string path;    // "" or begins with '/', without a '/' at its end
 };
-// InvalidArgument says what is wrong, and does not repeat the URL: it may hold a password, which is
-// refused like a query.
+// InvalidArgument explains the defect without repeating the URL, which may contain a password.
+// Passwords and queries are rejected.
 Result<HttpUrl> parse_http_url(std::string_view url);
 
 // Of a Date or Last-Modified header, in seconds since 1970; 0: not a time.
 int64_t parse_http_date(std::string_view text);
-std::string http_date(int64_t seconds);
+inline std::string http_date(int64_t seconds) {
+  return utc_text(seconds, "%a, %d %b %Y %H:%M:%S GMT");
+}
 
-// Text of a server for one line of a message: at most `max_bytes`, control characters replaced.
+// A server's text for one line of a message: at most `max_bytes`, with control characters replaced.
 std::string printable(std::string_view text, size_t max_bytes = 300);
 
 }  // namespace deltawire

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <condition_variable>
 #include <cstring>
 #include <ctime>
@@ -19,6 +18,7 @@
 #include <thread>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "http/connection.h"
 #include "http/http_client.h"
 
@@ -34,11 +34,6 @@ bool is_address(const std::string& text) {
   in6_addr any{};
   return ::inet_pton(AF_INET, text.c_str(), &any) == 1 ||
          ::inet_pton(AF_INET6, text.c_str(), &any) == 1;
-}
-
-bool is_number(const std::string& text, uint64_t* value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-  return error == std::errc() && end == text.data() + text.size();
 }
 
 // As cpp-httplib sees a connection.
@@ -79,7 +74,7 @@ class Threads final : public httplib::TaskQueue {
     };
     try {
       std::thread(run).detach();
-    } catch (const std::system_error&) {  // no thread to be had: the others wait
+    } catch (const std::system_error&) {  // no thread available: the others wait
       run();
     }
   }
@@ -127,7 +122,7 @@ void put(HttpReply reply, httplib::Response* response) {
   response->set_content_provider(
       reply.stream_size, reply.content_type,
       [read = std::move(reply.read_stream)](size_t offset, size_t length, httplib::DataSink& sink) {
-        // Kept for the next answer: the thread has one connection.
+        // Reused for the next answer; a thread has one connection.
         static thread_local std::vector<uint8_t> buffer(kStreamBytes);
         const MutableBytes some(buffer.data(), std::min(length, kStreamBytes));
         return read(offset, some).ok() &&
@@ -182,7 +177,7 @@ class HttpServer::Listener final : public httplib::Server {
     const int bound = port == 0                     ? bind_to_any_port(address)
                       : bind_to_port(address, port) ? port
                                                     : -1;
-    // cpp-httplib's backlog is 5: who does not fit in is served seconds later.
+    // cpp-httplib's backlog is 5; clients beyond it would be served seconds later.
     if (bound > 0 && ::listen(svr_sock_, kBacklog) == 0) return bound;
     return -(errno != 0 ? errno : EADDRNOTAVAIL);
   }
@@ -197,8 +192,9 @@ class HttpServer::Listener final : public httplib::Server {
   }
 
  private:
-  // Before a body is read: its length must be known and within the limit, and it must not grow when
-  // it is unpacked. cpp-httplib would read a larger one to its end before it answers.
+  // Checks a request before its body is read: the length must be known and within the limit, and
+  // the body must not be compressed. cpp-httplib would read a larger body to its end before it
+  // answers.
   std::optional<HttpReply> refusal_of(const httplib::Request& request) const {
     constexpr std::string_view kWithBody[] = {"POST", "PUT", "PATCH", "PRI"};
     const size_t num_lengths = request.get_header_value_count("Content-Length");
@@ -209,7 +205,7 @@ class HttpServer::Listener final : public httplib::Server {
     }
     uint64_t bytes = 0;
     if (num_lengths > 1 ||
-        (num_lengths == 1 && !is_number(request.get_header_value("Content-Length"), &bytes))) {
+        (num_lengths == 1 && !parse_number(request.get_header_value("Content-Length"), &bytes))) {
       return settings_.refuse(400, "Content-Length is not a number");
     }
     if (bytes > settings_.max_body_bytes) return settings_.refuse(413, "the body is too large");
@@ -228,8 +224,8 @@ class HttpServer::Listener final : public httplib::Server {
     while (!closed && connection.expect_request(
                           answered ? settings_.keep_seconds : settings_.max_seconds,
                           settings_.max_seconds, kMaxHeadBytes + settings_.max_body_bytes)) {
-      // Ranges are the handler's: cpp-httplib does not check them. It would take longer to compress
-      // an answer than to send it.
+      // The handler serves ranges, because cpp-httplib does not check them. Compressing an answer
+      // would take longer than sending it.
       answered = process_request(stream, !keeps, closed, [](httplib::Request& request) {
         request.ranges.clear();
         request.headers.erase("Accept-Encoding");

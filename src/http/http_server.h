@@ -21,7 +21,7 @@ namespace deltawire {
 struct HttpCall {
   std::string method, path, content_type, body;        // the path without what follows a '?'
   std::map<std::string, std::string> parameters = {};  // what follows it, decoded
-  // "" when it is not there. `name` in any case. Only while the call is answered.
+  // "" if absent. `name` is case-insensitive. Valid only while the call is answered.
   std::function<std::string(const char* name)> header = {};
 };
 
@@ -29,35 +29,35 @@ struct HttpReply {
   int status = 200;
   std::string content_type = {}, body = {};
   std::vector<std::pair<std::string, std::string>> headers = {};
-  // Instead of `body`: so many bytes, read as they are sent. A failure cuts the connection.
+  // Instead of `body`: this many bytes, read while they are sent. A failure closes the connection.
   uint64_t stream_size = 0;
   std::function<Status(uint64_t offset, std::span<uint8_t> out)> read_stream = {};
-  // Instead of both: what is sent next, which may take its time, until it says false. For as long
-  // as somebody reads it; keeps its connection.
+  // Instead of both: returns the next text to send and may block; false ends the answer. Called for
+  // as long as the client reads.
   std::function<bool(std::string* text)> next_text = {};
 };
 
 // PEM files.
 struct TlsFiles {
   std::string certificate, key;
-  std::string client_ca;  // not empty: who has no certificate of this authority is cut
+  std::string client_ca;  // if set, clients must have a certificate of this authority
 };
 
 struct HttpSettings {
   std::string name;  // for messages: "metrics"
-  // At the same time; further clients wait until one of these is served or cut. Connections that
-  // are kept, and ask for nothing, make way for them.
+  // Simultaneous connections. Further clients wait until one ends; idle kept connections are closed
+  // for them.
   size_t max_connections = 32;
   size_t max_body_bytes = 0;
-  // For a request to arrive, and without progress while its answer is sent. The handler keeps its
-  // own time.
+  // Time limit for a request to arrive, and for sending its answer without progress. Handlers have
+  // no limit.
   std::chrono::seconds max_seconds{5};
   // Between two requests of a connection; 0: it has one.
   std::chrono::seconds keep_seconds{0};
   std::optional<TlsFiles> tls = {};
-  // Asked before a body is read: none, or how the call is refused.
+  // Called before a body is read; a reply rejects the call.
   std::function<std::optional<HttpReply>(const HttpCall&)> check = {};
-  // How the server itself refuses a request: malformed, too large.
+  // Makes the reply for requests that the server itself rejects: malformed or too large.
   std::function<HttpReply(int status, const std::string& why)> refuse;
 };
 
@@ -70,7 +70,7 @@ class HttpServer {
   // Io: it cannot be bound, or a file of TLS cannot be used. Unsupported: without cpp-httplib.
   static Result<std::unique_ptr<HttpServer>> start(const std::string& address, uint16_t port,
                                                    HttpSettings settings, Handler handler);
-  // Waits for handlers that run, and sends their answers; other connections are cut.
+  // Waits for running handlers and sends their answers; closes other connections.
   ~HttpServer();
 
   uint16_t port() const noexcept { return port_; }

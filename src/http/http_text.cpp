@@ -1,30 +1,23 @@
 // The parts of HTTP that are text: URLs, headers, bodies in memory. Needs no libcurl.
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <ctime>
 #include <memory>
 #include <optional>
 
+#include "base/text.h"
 #include "http/http_client.h"
 
 namespace deltawire {
 namespace {
-
-bool is_port(std::string_view text) {
-  unsigned port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  return error == std::errc() && end == text.data() + text.size() && port >= 1 && port <= 65535;
-}
 
 // Names, IPv4 and [IPv6].
 bool is_host(std::string_view host) {
   const bool ipv6 = host.starts_with('[') && host.ends_with(']');
   if (ipv6) host = host.substr(1, host.size() - 2);
   return !host.empty() && host.front() != '.' && std::all_of(host.begin(), host.end(), [&](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '.' || c == '_' || (ipv6 && c == ':');
+    return is_name_char(c) || (ipv6 && c == ':');
   });
 }
 
@@ -81,17 +74,12 @@ Result<HttpUrl> parse_http_url(std::string_view url) {
   if (!is_host(parsed.host)) return invalid_argument("its host is not a name or an address");
   if (colon == authority.npos) return parsed;
   const std::string_view port = authority.substr(colon + 1);
-  if (!is_port(port)) return invalid_argument("the port must be a number from 1 to 65535");
+  unsigned number = 0;
+  if (!parse_number(port, &number) || number < 1 || number > 65535) {
+    return invalid_argument("the port must be a number from 1 to 65535");
+  }
   if (port != (parsed.scheme == "https" ? "443" : "80")) parsed.host.append(":").append(port);
   return parsed;
-}
-
-std::string http_date(int64_t seconds) {
-  const std::time_t time = seconds;
-  std::tm parts{};
-  ::gmtime_r(&time, &parts);
-  char text[64];
-  return {text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts)};
 }
 
 std::string printable(std::string_view text, size_t max_bytes) {

@@ -6,6 +6,7 @@
 #include <random>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/log.h"
 
 namespace deltawire {
@@ -18,16 +19,10 @@ bool worth_a_retry(int status) {
 }
 
 void back_off(double first_seconds, unsigned attempt, const std::function<bool()>& stop) {
-  using Clock = std::chrono::steady_clock;
   static thread_local std::minstd_rand random{std::random_device{}()};
   const double whole = std::min(first_seconds * std::exp2(attempt), kMaxBackoffSeconds);
-  const auto end =
-      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
-                         whole * std::uniform_real_distribution(0.5, 1.0)(random)));
-  while (Clock::now() < end && !(stop && stop())) {
-    std::this_thread::sleep_for(
-        std::min<Clock::duration>(end - Clock::now(), std::chrono::milliseconds(50)));
-  }
+  sleep_unless(whole * std::uniform_real_distribution(0.5, 1.0)(random),
+               [&] { return stop && stop(); });
 }
 
 std::string call_name(std::string_view method, std::string_view path) {

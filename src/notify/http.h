@@ -12,7 +12,7 @@
 
 namespace deltawire {
 
-// The engine has no such call: an older one, or one without its development mode.
+// The engine does not offer this call: it is an older version, or its development mode is off.
 inline bool not_offered(const HttpAnswer& answer) noexcept {
   return answer.status == 404 || answer.status == 405 || answer.status == 501;
 }
@@ -22,10 +22,9 @@ class EngineClient {
  public:
   EngineClient(std::string base_url, EngineOptions options);
 
-  // Any answer is a value, except those that may change by themselves (5xx, 408, 429): like a
-  // connection that fails and a time-out they are tried again, and are Unavailable in the end.
-  // Cancelled when the options' `cancelled` says so. The key is nowhere in an answer's text, even
-  // if the engine put it there.
+  // Returns answers of any status, except temporary failures (5xx, 408, 429): those are retried,
+  // like failed connections and timeouts, and finally Unavailable. Cancelled if the options'
+  // `cancelled` returns true. The key is removed from the text of answers.
   Result<HttpAnswer> get(std::string_view path) const {
     return call("GET", path, {}, options_.cancelled);
   }
@@ -44,7 +43,7 @@ class EngineClient {
     if (!answer.ok()) return answer.status();
     return answer->ok() ? Status() : failure("POST", path, *answer);
   }
-  // An answer of 2xx that is not `expected`: a proxy's page, or another server.
+  // A failure for a 2xx answer that is not `expected`, such as a proxy's page.
   static Status not_understood(std::string_view method, std::string_view path,
                                const HttpAnswer& answer, std::string_view expected);
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/command.h"
 #include "base/log.h"
 #include "notify/http.h"
@@ -45,7 +46,7 @@ class ExecEngine final : public Engine {
   const std::function<bool()> cancelled_;
 };
 
-// A header ends where a line does: what a key holds must not begin another one.
+// Prevents header injection: a key must not contain a line end.
 Status check_api_key(const Secret& key) {
   const std::string& text = key.reveal();
   const bool plain =
@@ -88,15 +89,9 @@ Result<std::unique_ptr<Engine>> make_engine(std::string_view spec, const EngineO
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 using Engines = std::vector<std::unique_ptr<Engine>>;
 
-// fn(i) for every engine, each on a thread of its own: one that is slow holds up nobody else.
+// Calls fn(i) for every engine on its own thread, so that a slow engine does not delay the others.
 void for_each_engine(const Engines& engines, const std::function<void(size_t)>& fn) {
   std::vector<std::thread> threads;
   for (size_t i = 1; i < engines.size(); ++i) threads.emplace_back(fn, i);
@@ -104,7 +99,7 @@ void for_each_engine(const Engines& engines, const std::function<void(size_t)>& 
   for (std::thread& thread : threads) thread.join();
 }
 
-// The first failure is the one to tell; what follows from it is not.
+// Keeps the first failure; later ones may only follow from it.
 void note(EngineOutcome* outcome, Status status) {
   if (status.ok() || !outcome->status.ok()) return;
   outcome->status = std::move(status);
@@ -132,9 +127,9 @@ void resume(Engine& engine, EngineOutcome* outcome) {
 
 void reload(Engine& engine, const ReloadRequest& request, const Change& change,
             EngineOutcome* outcome) {
-  const auto start = Clock::now();
+  const double start = steady_seconds();
   ReloadResult result = engine.reload(request);
-  outcome->reload_seconds = seconds_since(start);
+  outcome->reload_seconds = steady_seconds() - start;
   outcome->reloaded = result.weights == Weights::kNew;
   outcome->serving = result.weights == Weights::kNew   ? std::optional<Identity>(change)
                      : result.weights == Weights::kOld ? change.serving
@@ -159,7 +154,7 @@ void reload(Engine& engine, const ReloadRequest& request, const Change& change,
   note(outcome, std::move(result.status));
 }
 
-// Why the files may not be touched; Ok when they may.
+// Ok if the files may be patched.
 Status may_patch(const Change& change, const std::vector<EngineOutcome>& engines) {
   if (!change.in_place || !change.from) return {};
   for (const EngineOutcome& engine : engines) {
@@ -204,7 +199,7 @@ NotifyOutcome Notifier::around(const Change& change,
     one.engine = engine->name();
     one.serving = change.serving;
   }
-  const auto start = Clock::now();
+  const double start = steady_seconds();
   for_each_engine(engines_, [&](size_t i) { pause(*engines_[i], &outcome.engines[i]); });
 
   outcome.patch = check_cancelled("version " + std::to_string(change.version) + " was applied");
@@ -232,7 +227,7 @@ NotifyOutcome Notifier::around(const Change& change,
     }
     resume(*engines_[i], &one);
   });
-  if (!engines_.empty()) outcome.pause_seconds = seconds_since(start);
+  if (!engines_.empty()) outcome.pause_seconds = steady_seconds() - start;
   return outcome;
 }
 

@@ -1,4 +1,4 @@
-// The order of things around a patch: pause all engines, patch, then reload and resume each.
+// Pauses all engines around a patch, then reloads and resumes each.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ struct ReloadRequest {
 
 // Which weights an engine holds after a reload.
 enum class Weights : uint8_t {
-  kOld,      // it said no, and changed nothing
-  kNew,      // it said yes, or said no and turned out to have them
-  kUnknown,  // it died, did not answer or failed half-way: nobody may claim a version for it
+  kOld,      // it refused, and changed nothing
+  kNew,      // it loaded them, even if its answer was an error
+  kUnknown,  // it died, did not answer or failed half-way
 };
 
 struct ReloadResult {
@@ -105,19 +105,19 @@ struct NotifyOutcome {
   std::optional<Identity> serving() const;
 };
 
-// What happens when something fails:
+// What happens after a failure:
 //   pause   An engine that cannot be paused must not see files change under it: nothing is patched,
 //           all engines are resumed and go on with the old version. Where no file changes that an
 //           engine could have open (copy-on-write, or there was no checkpoint before), the patch is
 //           made, and that engine alone is left out.
 //   patch   All are resumed with the old version.
-//   reload  The engine is resumed all the same: paused for ever helps nobody. `serving` says what
+//   reload  The engine is resumed in any case. `serving` says what
 //           is known: the old version when it refused, none when it died or failed half-way.
 //   resume  Reported; its version stands.
 //   cancelled  Before the patch: nothing is patched. After it: what is not reloaded yet stays as it
 //           is, a reload on its way is broken off (`serving`: none). All are resumed.
-// Every engine that was told to pause is told to resume, also when the answer to the pause was
-// lost. Who starts up and finds that an engine's recorded version is not the checkpoint's calls
+// Every engine that received a pause call receives a resume call, even if the answer to the pause
+// was lost. Who starts up and finds that an engine's recorded version is not the checkpoint's calls
 // around() with a patch that does nothing: an earlier process may have died while they were paused.
 class Notifier {
  public:

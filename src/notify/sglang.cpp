@@ -83,11 +83,8 @@ class SglangEngine final : public Engine {
   std::optional<std::string> weight_version() const {
     const auto reply = probe_.get("/model_info");
     if (!reply.ok() || !reply->ok()) return std::nullopt;
-    const Json info = parse_json(reply->text);
-    if (!info.is_object()) return std::nullopt;
-    const auto found = info.find("weight_version");
-    if (found == info.end() || !found->is_string()) return std::nullopt;
-    return found->get<std::string>();
+    const std::string label = string_in(parse_json(reply->text), "weight_version");
+    return label.empty() ? std::nullopt : std::optional(label);
   }
 
   // What the answer and the labels around it amount to. A label that became the new one means new

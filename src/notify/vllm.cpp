@@ -12,7 +12,7 @@ using Json = nlohmann::json;
 //   mode=keep            Requests stay in the queue and go on after /resume.
 //   weights_path         Where to read: with copy-on-write it is not where the engine started from.
 //   reset_prefix_cache   In mode "keep" a pause does not clear it. reset_running_requests makes
-//                        kept requests compute their keys and values anew, with the new weights.
+//                        kept requests recompute their keys and values with the new weights.
 //   update_weight_version  A label that we set ourselves, so it proves nothing here; it is for
 //                        those who ask GET /weight_info. Older servers do not have it.
 // A reload that fails inside the server may have replaced some weights: there is no rollback.
@@ -52,8 +52,8 @@ class VllmEngine final : public Engine {
   }
 
  private:
-  // It answers with a JSON object, or, where there is nothing to say, with nothing. Anything else
-  // is not from vLLM: a proxy's page, say. Then files must not change, nor count as loaded.
+  // vLLM answers with a JSON object or an empty body. Any other answer comes from another server,
+  // such as a proxy; then the files must neither change nor count as loaded.
   static Status judge(std::string_view path, const Result<HttpAnswer>& reply) {
     Status status = EngineClient::check(path, reply);
     if (reply.ok() && not_offered(*reply)) {

@@ -151,7 +151,7 @@ void ReplicaBeat::run() {
     spoken = true;
     const Heartbeat beat = beat_;
     lock.unlock();
-    const Status status = writer_.write(beat, unix_now());
+    const Status status = writer_.write(beat, unix_seconds());
     if (!status.ok()) log_event(LogLevel::kDebug, "replica.heartbeat_failed", {{"error", status}});
     lock.lock();
   }

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/endpoint.h"
 #include "chain/heartbeat.h"
@@ -20,7 +19,7 @@ constexpr uint64_t kMaxTextBytes = 8 << 20;  // of an object that may be replace
 constexpr std::chrono::seconds kMaxSeconds{30}, kKeepSeconds{75};
 constexpr std::string_view kBearer = "Bearer ";
 
-// Takes as long for any two texts of one length.
+// Compares in constant time for texts of one length.
 bool is_same(std::string_view one, std::string_view other) {
   unsigned difference = one.size() != other.size();
   for (size_t i = 0; i < std::min(one.size(), other.size()); ++i) {
@@ -43,13 +42,13 @@ std::optional<Range> parse_range(std::string_view text, uint64_t size) {
   const std::string_view last = text.substr(dash + 1);
   uint64_t from = 0, to = 0;
   if (first.empty()) {
-    if (!to_number(last, &to)) return std::nullopt;
+    if (!parse_number(last, &to)) return std::nullopt;
     const uint64_t length = std::min(to, size);
     return Range{size - length, length};
   }
-  if (!to_number(first, &from)) return std::nullopt;
+  if (!parse_number(first, &from)) return std::nullopt;
   to = UINT64_MAX;
-  if (!last.empty() && (!to_number(last, &to) || to < from)) return std::nullopt;
+  if (!last.empty() && (!parse_number(last, &to) || to < from)) return std::nullopt;
   if (from >= size) return Range{};
   return Range{from, std::min(to, size - 1) - from + 1};
 }
@@ -58,7 +57,7 @@ bool names(const std::string& header, const std::string& etag) {
   return header == etag || header == "*";
 }
 
-// Not a name that a web site can have.
+// Whether the Host header is an IP address or localhost, which no web site's name is.
 bool is_own_name(const std::string& header) {
   const Result<Endpoint> endpoint = parse_endpoint(
       header.ends_with(']') || header.find(':') == header.npos ? header + ":80" : header);
@@ -101,7 +100,8 @@ class Server final : public ChainServer {
     settings.check = [this](const HttpCall& call) { return check(call); };
     const std::string host = endpoint.host == "localhost" ? "127.0.0.1" : endpoint.host;
     uint16_t port = 0;
-    if (!to_number(endpoint.port, &port)) return invalid_argument(endpoint.port + ": not a port");
+    if (!parse_number(endpoint.port, &port))
+      return invalid_argument(endpoint.port + ": not a port");
     DW_ASSIGN_OR_RETURN(server_,
                         HttpServer::start(host, port, std::move(settings),
                                           [this](const HttpCall& call) { return answer(call); }));
@@ -119,7 +119,8 @@ class Server final : public ChainServer {
   // Before anything of a body is read.
   std::optional<HttpReply> check(const HttpCall& call) const {
     if (page_ && PageApi::is_public(call)) return std::nullopt;
-    // A web site whose name leads to this machine would ask through its visitors' browsers.
+    // Prevents DNS rebinding: a web site whose name resolves to this machine could send requests
+    // through its visitors' browsers.
     if (is_open_ && !is_own_name(call.header("Host"))) {
       return refuse(403, "without a token, the host must be an IP address or localhost");
     }
@@ -168,7 +169,7 @@ class Server final : public ChainServer {
     uint64_t after = 0, after_part = 0, wait = 0;
     const auto number = [&](const char* name, uint64_t* value) {
       const auto found = call.parameters.find(name);
-      return found == call.parameters.end() || to_number(found->second, value);
+      return found == call.parameters.end() || parse_number(found->second, value);
     };
     if (!number("after", &after) || !number("part", &after_part) || !number("wait", &wait)) {
       return refuse(400, "after, part and wait are numbers");
@@ -193,7 +194,7 @@ class Server final : public ChainServer {
       return found == call.parameters.end() ? std::string() : found->second;
     };
     uint64_t limit = kMaxListed;
-    if (!text("limit").empty() && !to_number(text("limit"), &limit)) {
+    if (!text("limit").empty() && !parse_number(text("limit"), &limit)) {
       return refuse(400, "limit is a number");
     }
     const auto found = store_->list(text("prefix"), text("after"), size_t(limit));
@@ -205,7 +206,7 @@ class Server final : public ChainServer {
     return json_reply(200, {{"objects", std::move(objects)}});
   }
 
-  // A small object, as one put left it.
+  // Serves a small object that may be replaced, from one consistent read.
   HttpReply whole(const HttpCall& call, const std::string& name) {
     const auto info = store_->stat(name);
     if (!info.ok()) return failed(info.status());
@@ -238,7 +239,7 @@ class Server final : public ChainServer {
                      {"ETag", etag},
                      {"Last-Modified", http_date(info.modified)}};
     const std::string if_match = call.header("If-Match");
-    if (!if_match.empty() && !names(if_match, etag)) return refuse(412, "it was replaced");
+    if (!if_match.empty() && !names(if_match, etag)) return refuse(412, "the object was replaced");
     if (names(call.header("If-None-Match"), etag)) {
       reply.status = 304;
       return reply;

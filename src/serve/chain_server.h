@@ -19,27 +19,28 @@ namespace deltawire {
 
 struct ServeOptions {
   std::string address = "127.0.0.1:0";  // to listen on; port 0: any
-  // Who may read: those who know the token, or have a certificate of `tls->client_ca`. Without
-  // either only loopback may be listened on.
+  // Clients need the token or a certificate of `tls->client_ca`. Without either, the server may
+  // listen on loopback only.
   Secret token = {};
   std::optional<TlsFiles> tls = {};
   size_t max_connections = 1024;
-  // The server of an object that is elsewhere, by its name: readers are sent there. Empty: here.
+  // Returns the URL of the server that holds an object; readers are redirected there. Empty: this
+  // server.
   std::function<std::string(std::string_view name)> holder = {};
-  double poll_seconds = 1;  // between looks into a store that does not say when it changes
+  double poll_seconds = 1;               // polling interval for a store without notifications
   std::optional<PageOptions> page = {};  // none: no page, no API, no metrics
 };
 
-// Objects can be read by anybody who may ask. Only heartbeats can be written. Thread-safe.
+// Authorised clients can read all objects and write heartbeats only. Thread-safe.
 class ChainServer {
  public:
-  // InvalidArgument: an address that is none, or open to all. Io: it cannot be bound.
+  // InvalidArgument: a malformed address, or one open to everyone. Io: it cannot be bound.
   static Result<std::unique_ptr<ChainServer>> start(std::shared_ptr<Store> store,
                                                     ServeOptions options);
-  virtual ~ChainServer() = default;  // answers what was asked, and ends
+  virtual ~ChainServer() = default;  // finishes running requests
 
   virtual std::string url() const = 0;  // "http://10.0.0.1:8410"
-  // As if it came over the network.
+  // Answers a call as if it came over the network.
   virtual HttpReply reply(const HttpCall& call) = 0;
 };
 

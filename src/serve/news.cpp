@@ -61,11 +61,11 @@ void News::run() {
       news_ = std::max(news_ + 1, microseconds_now());
       changed_.notify_all();
     }
-    if (is_told) has_changed();  // afterwards: it may take a store a while
+    if (is_told) has_changed();  // afterwards, because it may be slow
   }
 }
 
-// What is put for the version after the newest one.
+// Announces parts of the version after the newest one.
 void News::look_ahead() {
   const std::optional<uint64_t> newest = version_of_manifest(newest_);
   while (pushed_ != nullptr && !ending_) {
@@ -85,7 +85,7 @@ void News::look_ahead() {
   }
 }
 
-// A store that cannot be asked now has no news.
+// A store that cannot be read now counts as unchanged.
 bool News::has_changed() {
   bool has_changed = false;
   while (!ending_) {

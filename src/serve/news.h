@@ -1,4 +1,4 @@
-// New versions of a chain, for many who wait for them.
+// Notifies many waiting readers of new versions of a chain.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ namespace deltawire {
 // One thread watches the store. Thread-safe.
 class News {
  public:
-  // `poll_seconds`: between looks into a store that does not say when it changes.
+  // `poll_seconds`: polling interval for a store without notifications.
   News(std::shared_ptr<Store> store, double poll_seconds);
   ~News();
 
@@ -33,8 +33,8 @@ class News {
     uint64_t news = 0;        // grows with each version, over restarts too
     std::vector<Part> parts;  // after the one that was seen
   };
-  // Waits until there is more than what was `seen`, the time is over, or end() is called. Parts are
-  // told to those who say which one they have seen.
+  // Waits until there is something newer than `seen`, the time is over, or end() is called. Parts
+  // are returned only if `seen_part` is given.
   Answer wait(uint64_t seen, std::optional<uint64_t> seen_part, double seconds);
   void end();
 

@@ -32,7 +32,7 @@ class RankStore final : public ForwardingStore {
   Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override {
     return holder(name).download(name, size_bytes, sink);
   }
-  // What another rank holds goes when that rank notices that its version is gone.
+  // Objects of another rank are removed by that rank once their version is gone.
   Status remove(std::string_view name) override {
     const unsigned holder = holder_of(name);
     return holder == 0 || holder == rank_ ? stores_[holder]->remove(name) : Status();
@@ -49,8 +49,8 @@ class RankStore final : public ForwardingStore {
   }
   Store& holder(std::string_view name) const { return *stores_[holder_of(name)]; }
 
-  // Best effort, once for each folder that is put to: what rank 0 has removed from the chain, and
-  // what was put for this version before and never committed.
+  // Once per folder, best effort: removes this rank's parts of versions that rank 0 has removed and
+  // of attempts at this version that were never committed.
   void drop_old(std::string_view name) {
     const std::optional<AttemptFolder> next = attempt_folder(name);
     const std::lock_guard lock(mutex_);

@@ -10,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/byte_ranges.h"
 #include "base/file.h"
 #include "base/folder.h"
 #include "base/guard.h"
@@ -30,7 +31,7 @@ size_t most_objects() {
   return std::min<size_t>(kMaxObjects, files.rlim_cur / 2);
 }
 
-// A file that nobody else finds, and that goes with its descriptor.
+// A nameless file, deleted when its descriptor is closed.
 Result<int> open_nameless(const std::filesystem::path& folder) {
   DW_RETURN_IF_ERROR(make_folder(folder));
   int fd = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -58,7 +59,7 @@ class RelayStore::Object final : public Sink {
   bool is_kept = false;    // the relay's: it has, or gets, a file
   std::atomic<bool> is_downloaded = false;
 
-  // True once: the caller is to fetch it.
+  // True for the first caller, which must fetch the object.
   bool begin() {
     const std::lock_guard lock(mutex_);
     return !std::exchange(begun_, true);
@@ -71,7 +72,7 @@ class RelayStore::Object final : public Sink {
     disk_failed_ = false;
     return {};
   }
-  // Of a piece that arrived; it may come again.
+  // Takes a piece that arrived; a retry may bring it again.
   Status write(uint64_t offset, std::span<const uint8_t> bytes) override {
     if (ending_) return cancelled("the relay ends");
     if (const Status written = write_all(fd_, offset, bytes, folder_); !written.ok()) {
@@ -79,14 +80,7 @@ class RelayStore::Object final : public Sink {
       return written;
     }
     const std::lock_guard lock(mutex_);
-    uint64_t begin = offset, end = offset + bytes.size();
-    auto at = arrived_.upper_bound(begin);
-    if (at != arrived_.begin() && std::prev(at)->second >= begin) --at;
-    for (; at != arrived_.end() && at->first <= end; at = arrived_.erase(at)) {
-      begin = std::min(begin, at->first);
-      end = std::max(end, at->second);
-    }
-    arrived_.emplace(begin, end);
+    arrived_.add(offset, offset + bytes.size());
     changed_.notify_all();
     return {};
   }
@@ -96,39 +90,29 @@ class RelayStore::Object final : public Sink {
     status_ = std::move(status);
     changed_.notify_all();
   }
-  // Waits for the bytes. `by_disk`: the failure is of our own.
+  // Waits for the bytes. `by_disk`: the local disk failed.
   Status read(uint64_t offset, std::span<uint8_t> out, bool* by_disk) {
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return ended_ || has(offset, offset + out.size()); });
-      if (!has(offset, offset + out.size())) {
+      changed_.wait(lock, [&] { return ended_ || arrived_.contains(offset, offset + out.size()); });
+      if (!arrived_.contains(offset, offset + out.size())) {
         *by_disk = disk_failed_;
         return status_.ok() ? unavailable("the object ended early") : status_;
       }
     }
-    for (size_t at = 0; at < out.size();) {
-      const ssize_t n = ::pread(fd_, out.data() + at, out.size() - at, off_t(offset + at));
-      if (n < 0 && errno == EINTR) continue;
-      *by_disk = n <= 0;
-      if (n <= 0) return system_error(folder_, "cannot read", n == 0 ? EIO : errno);
-      at += size_t(n);
-    }
-    return {};
+    const ssize_t n = read_at(fd_, offset, out);
+    *by_disk = n < 0 || size_t(n) < out.size();
+    return *by_disk ? system_error(folder_, "cannot read", n < 0 ? errno : EIO) : Status();
   }
 
  private:
-  bool has(uint64_t begin, uint64_t end) const {
-    const auto after = arrived_.upper_bound(begin);
-    return begin == end || (after != arrived_.begin() && std::prev(after)->second >= end);
-  }
-
   const std::filesystem::path folder_;
   const std::atomic<bool>& ending_;
   int fd_ = -1;
   std::atomic<bool> disk_failed_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<uint64_t, uint64_t> arrived_;  // begin to end, apart from each other
+  ByteRanges arrived_;
   bool begun_ = false, ended_ = false;
   Status status_;
 };
@@ -164,7 +148,7 @@ Result<std::shared_ptr<RelayStore::Object>> RelayStore::find(std::string_view na
 void RelayStore::keep(const std::shared_ptr<Object>& object) {
   const std::lock_guard lock(mutex_);
   const auto found = objects_.find(object->info.name);
-  if (found == objects_.end() || found->second != object) return;  // went meanwhile
+  if (found == objects_.end() || found->second != object) return;  // dropped meanwhile
   object->is_kept = true;
   kept_bytes_ += object->info.size_bytes;
   while (kept_bytes_ > options_.max_bytes || objects_.size() > max_objects_) {
@@ -217,7 +201,7 @@ void RelayStore::fetch(const std::shared_ptr<Object>& object) {
   }
   try {
     std::thread(work).detach();
-  } catch (const std::system_error&) {  // no thread to be had
+  } catch (const std::system_error&) {  // no thread available
     work();
   }
 }

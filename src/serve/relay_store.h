@@ -1,5 +1,5 @@
-// What a replica reads from a store, for others to read from the replica: a fleet fetches each
-// object from the store once.
+// Serves to other replicas what this replica reads, so that a fleet fetches each object from the
+// store once.
 #pragma once
 
 #include <atomic>
@@ -17,24 +17,25 @@
 namespace deltawire {
 
 struct RelayOptions {
-  std::filesystem::path folder;  // made when needed; its files have no names, and go with us
-  uint64_t max_bytes = uint64_t{64} << 30;  // what was not read for longest goes first
+  std::filesystem::path
+      folder;  // created if needed; its files are nameless and vanish with the process
+  uint64_t max_bytes = uint64_t{64} << 30;  // the least recently read objects are dropped first
 };
 
-// Objects that never change (is_immutable_object) are fetched whole when the first reader asks for
-// any of them, while others wait for just the bytes that they want, and are then kept. Everything
-// else goes to the store, heartbeats and news too. Where the disk fails, readers read the store.
-// Nothing is checked here: readers do that.
+// An immutable object (is_immutable_object) is fetched whole at its first read and kept; each
+// reader waits only for the bytes it wants. Everything else, heartbeats and news included, goes to
+// the store. If the disk fails, readers read from the store. Readers verify the data; the relay
+// does not.
 class RelayStore final : public ForwardingStore {
  public:
   RelayStore(std::shared_ptr<Store> upstream, RelayOptions options);
-  ~RelayStore() override;  // what is being fetched is given up
+  ~RelayStore() override;  // cancels running fetches
 
   Result<ObjectInfo> stat(std::string_view name) override;
   Result<std::string> get(std::string_view name, uint64_t max_bytes) override;
   Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override;
-  // For the replica itself, not for its readers: one that downloads an object again has found it
-  // damaged, and it is fetched anew.
+  // For the replica itself, not for its readers. A second download means that the replica found the
+  // object damaged, so it is fetched again.
   Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override;
   Status put(std::string_view name, const Body& body) override;
   Status remove(std::string_view name) override;
@@ -59,7 +60,7 @@ class RelayStore final : public ForwardingStore {
   std::atomic<bool> ending_ = false;
 };
 
-// `store` itself where it is a local folder: its files are at hand.
+// Returns `store` itself if it is a local folder.
 std::shared_ptr<Store> make_relay(std::shared_ptr<Store> store, RelayOptions options);
 
 }  // namespace deltawire

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "base/text.h"
+
 namespace deltawire {
 namespace {
 
@@ -13,8 +15,8 @@ constexpr uint64_t kChunkBytes = uint64_t{128} << 10;
 
 std::atomic<uint64_t> g_next_id{1};
 
-// Chunks that a thread is in the middle of: readers that take small pieces, or go through several
-// boxes of a tensor side by side, must not read a chunk anew for each.
+// Recently read chunks of a thread, so that readers of small pieces, or of several boxes of a
+// tensor side by side, do not read a chunk again for each.
 struct CachedChunk {
   uint64_t body = 0, chunk = 0, used = 0;
   std::vector<uint8_t> bytes;
@@ -65,8 +67,7 @@ Status JoinedBody::read(uint64_t offset, MutableBytes out) const {
 
 std::shared_ptr<const Body> OwnedBody::of(std::string text) {
   const auto owner = std::make_shared<const std::string>(std::move(text));
-  const Bytes bytes{reinterpret_cast<const uint8_t*>(owner->data()), owner->size()};
-  return std::make_shared<OwnedBody>(owner, bytes);
+  return std::make_shared<OwnedBody>(owner, text_bytes(*owner));
 }
 
 std::shared_ptr<const Body> file_body(std::shared_ptr<MappedFile> file) {
@@ -76,7 +77,7 @@ std::shared_ptr<const Body> file_body(std::shared_ptr<MappedFile> file) {
 Status HashingBody::read(uint64_t offset, MutableBytes out) const {
   DW_RETURN_IF_ERROR(body_.read(offset, out));
   const std::lock_guard lock(mutex_);
-  // A retry reads what was read before: only what is new counts.
+  // A retry reads earlier bytes again; only new ones are hashed.
   if (offset <= hashed_ && offset + out.size() > hashed_) {
     hasher_.update(Bytes(out).subspan(size_t(hashed_ - offset)));
     hashed_ = offset + out.size();

@@ -1,4 +1,4 @@
-// What is put into a store without being copied into one piece first.
+// Bodies that are put into a store without being copied into one buffer first.
 #pragma once
 
 #include <atomic>
@@ -44,7 +44,7 @@ class OwnedBody final : public Body {
   const MemoryBody body_;
 };
 
-// Ends the put that reads it once `stop` is true: a slow link need not be waited for.
+// Fails reads once `stop` is true, which ends a put over a slow link.
 class StoppableBody final : public Body {
  public:
   StoppableBody(const Body& body, const std::atomic<bool>& stop) : body_(body), stop_(stop) {}
@@ -58,12 +58,11 @@ class StoppableBody final : public Body {
   const std::atomic<bool>& stop_;
 };
 
-// Of a file. Fails when bytes that it gave had been cut off.
+// The body of a file. Reads fail if the file was truncated.
 std::shared_ptr<const Body> file_body(std::shared_ptr<MappedFile> file);
 
-// Passes a body on and takes its sha-256 as it goes by. A store that reads it in order pays one
-// pass; one that reads pieces in any order makes sha256() read it once more, so that a body which
-// may change meanwhile must be a StableBody.
+// Computes the sha-256 of a body while a store reads it. If the store does not read in order,
+// sha256() reads the body again, so a body that may change meanwhile must be a StableBody.
 class HashingBody final : public Body {
  public:
   explicit HashingBody(const Body& body) : body_(body), hasher_(DigestKind::kSha256) {}
@@ -79,9 +78,9 @@ class HashingBody final : public Body {
   mutable uint64_t hashed_ = 0;  // bytes from the start
 };
 
-// Of bytes that a trainer or another process may write to: gives the same bytes however often they
-// are read, in any order, from any thread; or Io, once they differ from what was given before. So
-// digests and objects that were made from it agree. Remembers 16 bytes per 128 KiB.
+// A body whose bytes a trainer or another process may overwrite. Every read returns the same bytes
+// as before, in any order and from any thread, or Io if they have changed. So digests and objects
+// made from it agree. Keeps 16 bytes per 128 KiB.
 class StableBody final : public Body {
  public:
   // `what` names it in messages.
@@ -94,7 +93,7 @@ class StableBody final : public Body {
     uint64_t words[2] = {0, 0};
     bool operator==(const Print&) const = default;
   };
-  // Fills `out` with a chunk and holds it against what was given before.
+  // Fills `out` with a chunk and compares it with the previous read.
   Status read_chunk(uint64_t chunk, MutableBytes out) const;
   Result<Bytes> cached_chunk(uint64_t chunk) const;
 
@@ -106,14 +105,14 @@ class StableBody final : public Body {
   mutable std::vector<bool> known_;
 };
 
-// Of a whole body, read in small pieces.
+// The digest of a whole body, read in small pieces.
 Result<Digest> digest_of_body(DigestKind kind, const Body& body);
 
-// Into a sink, piece by piece.
+// Copies a body into a sink, piece by piece.
 Status copy_body(const Body& body, Sink* sink);
-// All of a small one.
+// The contents of a small body.
 Result<std::string> text_of_body(const Body& body);
-// Whether an object is what was to be put: the answer to a put may be lost.
+// Whether an object equals `body`, for when the answer to a put was lost.
 Result<bool> holds_body(Store& store, std::string_view name, const Body& body);
 
 }  // namespace deltawire

@@ -19,14 +19,14 @@ constexpr size_t kWritePieceBytes = size_t{1} << 20;
 constexpr size_t kMaxRemembered = 1024;
 constexpr int kCreateAttempts = 16;
 
-// Without a slash at its end, which would make it unlike the parent of what it holds.
+// Without a trailing slash, so that it equals the parent path of its entries.
 std::filesystem::path folder_path(const std::filesystem::path& path) {
   std::string text = path.lexically_normal().string();
   while (text.size() > 1 && text.back() == '/') text.pop_back();
   return text.empty() ? "." : text;
 }
 
-// A folder that was removed meanwhile has nothing left to sync.
+// A folder that was removed meanwhile needs no sync.
 Status sync_if_there(const std::filesystem::path& folder) {
   Status status = sync_directory(folder);
   return status.code() == Code::kNotFound ? Status() : status;
@@ -34,38 +34,26 @@ Status sync_if_there(const std::filesystem::path& folder) {
 
 }  // namespace
 
-// One object, opened: whatever is put under its name later, this stays as it is.
+// An open object. A later put under its name does not affect it.
 class DirectoryStore::File {
  public:
   explicit File(const std::filesystem::path& path) : path_(path), fd_(open(path)), error_(errno) {}
-  ~File() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
   Result<struct stat> stat() const {
     struct stat info;
-    if (fd_ < 0) {
+    if (fd_.get() < 0) {
       errno = error_;
       return errno_status(path_, "cannot open");
     }
-    if (::fstat(fd_, &info) != 0) return errno_status(path_, "cannot stat");
+    if (::fstat(fd_.get(), &info) != 0) return errno_status(path_, "cannot stat");
     if (!S_ISREG(info.st_mode)) return not_found(path_.string() + ": not a file");
     return info;
   }
   Status read(uint64_t offset, std::span<uint8_t> out) const {
-    for (size_t done = 0; done < out.size();) {
-      const ssize_t n = ::pread(fd_, out.data() + done, out.size() - done, off_t(offset + done));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return errno_status(path_, "cannot read");
-      if (n == 0) {
-        return corruption(path_.string() + ": ends at byte " + std::to_string(offset + done) +
-                          ", expected " + std::to_string(offset + out.size()));
-      }
-      done += size_t(n);
-    }
-    return {};
+    const ssize_t n = read_at(fd_.get(), offset, out);
+    if (n < 0) return errno_status(path_, "cannot read");
+    if (size_t(n) == out.size()) return {};
+    return corruption(path_.string() + ": ends at byte " + std::to_string(offset + uint64_t(n)) +
+                      ", expected " + std::to_string(offset + out.size()));
   }
 
  private:
@@ -74,16 +62,15 @@ class DirectoryStore::File {
     constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
     const int fd = ::open(path.c_str(), kFlags);
     if (fd >= 0 || errno != ENOENT) return fd;
-    // NFS remembers for a while that a name was not there. Opening its folder makes it ask.
-    const int folder = ::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder < 0) return errno = ENOENT, -1;
-    ::close(folder);
+    // NFS caches for a while that a name did not exist. Opening its folder refreshes that.
+    const Descriptor folder(::open(path.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (folder.get() < 0) return errno = ENOENT, -1;
     return ::open(path.c_str(), kFlags);
   }
 
   const std::filesystem::path path_;
-  const int fd_;
-  const int error_;  // why there is no fd_
+  const Descriptor fd_;
+  const int error_;  // why open() failed
 };
 
 DirectoryStore::DirectoryStore(const std::filesystem::path& root) : root_(folder_path(root)) {}
@@ -110,8 +97,8 @@ Status DirectoryStore::make_folders(const std::filesystem::path& folder) {
     DW_SYNC_POINT("store: folder made");
     sync = true;
   }
-  // A folder that another process made is on disk only once its parent was synced: inside the store
-  // this is done once for each, whoever made it.
+  // A folder that another process made is durable only after its parent was synced, so every
+  // folder's parent in the store is synced once.
   if (sync) DW_RETURN_IF_ERROR(sync_directory(parent));
   const std::lock_guard lock(mutex_);
   if (synced_folders_.size() >= kMaxRemembered) synced_folders_.clear();
@@ -124,8 +111,8 @@ void DirectoryStore::forget_folders() {
   synced_folders_.clear();
 }
 
-// A folder may be removed, as empty, between its making and the making of a file in it. Then both
-// are made again. Once the file is there the folder stays.
+// Another process may remove the empty folder before the file is created in it. Then both are
+// created again. Once the file exists the folder stays.
 Status DirectoryStore::create(TemporaryFile* file, const std::filesystem::path& folder) {
   Status status;
   for (int attempt = 0; attempt < kCreateAttempts; ++attempt) {
@@ -137,7 +124,8 @@ Status DirectoryStore::create(TemporaryFile* file, const std::filesystem::path& 
   return unavailable(status.message());
 }
 
-// Empty folders go too; a writer that needs one makes it again. The first that is left.
+// Removes empty folders upwards; a writer that needs one recreates it. Returns the first that
+// remains.
 std::filesystem::path DirectoryStore::remove_empty(std::filesystem::path folder) {
   const std::filesystem::path first = folder;
   while (folder != root_ && ::rmdir(folder.c_str()) == 0) folder = folder.parent_path();
@@ -177,7 +165,7 @@ Status DirectoryStore::put_if_absent(std::string_view name, const Body& body) {
   return write(name, body, &TemporaryFile::link);
 }
 
-// Asked when nothing was found: is it because the store is no folder?
+// Called when nothing was found: Io if the store's path is not a folder.
 Status DirectoryStore::check_root() const {
   struct stat info;
   if (::stat(root_.c_str(), &info) != 0 || S_ISDIR(info.st_mode)) return {};
@@ -269,11 +257,11 @@ Status DirectoryStore::remove(std::string_view name) {
     return absent ? Status() : errno_status(path, "cannot remove");
   }
   DW_SYNC_POINT("store: removed");
-  // What is removed in order stays removed in order, whatever the machine does next.
+  // Synced, so that removals survive a crash in their order.
   return sync_if_there(remove_empty(path.parent_path()));
 }
 
-// A network filesystem's server has a clock of its own, and new files show it.
+// A network filesystem's server has its own clock, which the times of new files show.
 Result<int64_t> DirectoryStore::clock() {
   TemporaryFile file(root_ / "clock");
   DW_RETURN_IF_ERROR(file.create());

@@ -47,7 +47,7 @@ class DirectoryStore final : public Store {
 
   const std::filesystem::path root_;
   std::mutex mutex_;
-  std::set<std::string> synced_folders_;  // whose names are known to be on disk
+  std::set<std::string> synced_folders_;  // whose directory entries are synced
 };
 
 }  // namespace deltawire

@@ -12,15 +12,16 @@
 namespace deltawire {
 
 // Visits objects in byte order of their names until the visitor returns false. Reads only folders
-// that can hold some; what is not an object's name (temporary files, lost+found) is skipped.
-// Memory: the entries of the folders on one path.
+// that can hold matching names, and skips names that no object can have (temporary files,
+// lost+found). Memory: the entries of the folders on one path.
 class DirectoryWalk {
  public:
   DirectoryWalk(std::string_view prefix, std::string_view start_after,
                 std::function<Result<bool>(const std::string&)> visit)
       : prefix_(prefix), start_after_(start_after), visit_(std::move(visit)) {}
 
-  // `name` is the folder's: empty, or with a slash at its end. False: the visitor has enough.
+  // `name` is the folder's object prefix: empty, or with a trailing slash. False: the visitor
+  // returned false.
   Result<bool> folder(const std::filesystem::path& path, const std::string& name);
 
  private:

@@ -12,7 +12,7 @@
 
 namespace deltawire {
 
-// Time as decorators see it: tests replace it and never wait.
+// The clock of decorators; tests replace it and never wait.
 struct StoreClock {
   std::function<double()> now;  // seconds, never going back
   std::function<void(double seconds)> sleep;
@@ -54,14 +54,13 @@ class ForwardingStore : public Store {
   const std::shared_ptr<Store> inner_;
 };
 
-// A store some of whose objects are at hand: what was just published need not be fetched again.
-// Everything else goes to the store below.
+// Serves some objects, such as those just published, from memory. Everything else is read from the
+// store below.
 class OverlayStore : public ForwardingStore {
  public:
   explicit OverlayStore(std::shared_ptr<Store> below) : ForwardingStore(std::move(below)) {}
 
-  // `body` must be what the store holds under this name, which is for the reader to check: it does
-  // not trust any store.
+  // `body` must equal the store's object of this name. Readers verify it, as they do for any store.
   void offer(std::string name, std::shared_ptr<const Body> body);
   void withdraw(std::string_view name);
   void withdraw_all();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/clock.h"
 #include "store/bodies.h"
 
 namespace deltawire {
@@ -14,9 +15,8 @@ constexpr size_t kMaxPuts = 256;  // that are remembered for sent_ahead()
 }  // namespace
 
 Result<int64_t> MemoryStore::clock() {
-  if (const int64_t now = now_; now != 0) return now;
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return int64_t(std::chrono::duration_cast<std::chrono::seconds>(now).count());
+  const int64_t now = now_;
+  return now != 0 ? now : unix_seconds();
 }
 
 Result<MemoryStore::Object> MemoryStore::make(std::string_view name, const Body& body) {

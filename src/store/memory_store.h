@@ -12,7 +12,7 @@
 
 namespace deltawire {
 
-// A commit (put_if_absent) is news; what is put otherwise is sent ahead.
+// A commit (put_if_absent) notifies readers; objects put otherwise are sent ahead.
 class MemoryStore final : public Store, public PushSource {
  public:
   explicit MemoryStore(std::string name = "") : name_(std::move(name)) {}

@@ -15,8 +15,8 @@
 namespace deltawire {
 namespace {
 
-// Kept for the life of the process, to its very end: a name means the same store whenever it is
-// opened, and threads may outlive main().
+// Never destroyed: a name refers to the same store for the life of the process, and threads may
+// outlive main().
 std::shared_ptr<Store> named_memory(const std::string& name) {
   static std::mutex mutex;
   static auto& stores = *new std::map<std::string, std::shared_ptr<Store>>;
@@ -40,7 +40,8 @@ Result<std::shared_ptr<Store>> open_bucket(const std::string& url, const StoreOp
 #ifdef DELTAWIRE_HAVE_S3
   StoreOptions patient = options;
   if (options.max_bytes_per_second != 0) {
-    // Requests that wait for their turn must not run into their deadline, which counts in 64 MiB.
+    // Requests delayed by the rate limit must not exceed their deadline, which counts in units of
+    // 64 MiB.
     const double turn = 2.0 * double(uint64_t{64} << 20) / double(options.max_bytes_per_second);
     patient.call_timeout_seconds = std::max(patient.call_timeout_seconds, turn);
   }
@@ -99,7 +100,7 @@ constexpr Scheme kSchemes[] = {{"s3://", open_bucket, BodyReads::kTwice},
                                {"file://", open_folder_url},
                                {"memory:", open_memory}};
 
-// Where there is none: a path, or a mistake.
+// Without a scheme it is a path, or a mistake.
 Result<Scheme> scheme_of(const std::string& url) {
   for (const Scheme& scheme : kSchemes) {
     if (url.starts_with(scheme.prefix)) return scheme;
@@ -123,7 +124,7 @@ bool is_store_url(std::string_view place) {
   return place.find("://") != place.npos || place.starts_with("memory:");
 }
 
-// Inside out: retries see every failure, and each of their attempts is limited.
+// From inside out: retries see every failure, and the rate limit applies to each attempt.
 Result<std::shared_ptr<Store>> open_store(const std::string& url, const StoreOptions& options) {
   DW_ASSIGN_OR_RETURN(const Scheme scheme, scheme_of(url));
   DW_ASSIGN_OR_RETURN(std::shared_ptr<Store> store, scheme.open(url, options));

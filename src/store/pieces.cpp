@@ -1,7 +1,6 @@
 #include "store/pieces.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "base/guard.h"
+#include "base/text.h"
 
 namespace deltawire {
 namespace {
@@ -73,7 +73,7 @@ Status move_pieces(
 
 namespace {
 
-// The one object that all pieces must come from.
+// Checks that all pieces come from the same object.
 class OneObject {
  public:
   std::string etag() const {
@@ -85,7 +85,7 @@ class OneObject {
     if (etag_.empty()) etag_ = etag;
     return etag_ == etag ? Status() : replaced();
   }
-  // Not a thing that a piece by itself can make good: only the whole download can begin again.
+  // Retrying one piece cannot help; the whole download must start again.
   static Status replaced() { return conflict("the object was replaced while it was read"); }
 
  private:
@@ -110,21 +110,21 @@ Status check_size(uint64_t size, uint64_t expected, const Range& range) {
   return size <= range.last ? too_short(size, range) : Status();
 }
 
-// Before a byte of the answer is taken: is it the range that was asked for?
+// Checks, before the body is used, that the answer has the requested range.
 Status check_range(const HttpAnswer& head, const Range& asked, uint64_t object_size) {
   uint64_t first = 0, last = 0, size = 0;
-  if (head.status == 200) {  // the whole object: a server that does not know ranges
+  if (head.status == 200) {  // the whole object, from a server without ranges
     const std::string length(head.header("content-length"));
     if (asked.first == 0 && std::sscanf(length.c_str(), "%" SCNu64, &size) == 1 &&
         size == asked.last + 1) {
       return check_size(size, object_size, asked);
     }
-    return unsupported("the server does not answer ranges of an object");
+    return unsupported("the server does not support range requests");
   }
   const std::string range(head.header("content-range"));
   if (std::sscanf(range.c_str(), "bytes %" SCNu64 "-%" SCNu64 "/%" SCNu64, &first, &last, &size) !=
       3) {
-    return corruption("an answer without a usable Content-Range");
+    return corruption("the answer has no valid Content-Range");
   }
   DW_RETURN_IF_ERROR(check_size(size, object_size, asked));
   if (first != asked.first || last != asked.last) {
@@ -161,7 +161,8 @@ Status fetch(const RangeSource& source, const Range& asked, uint64_t object_size
       DW_RETURN_IF_ERROR(identity->check(head.header("etag")));
       DW_RETURN_IF_ERROR(check_range(head, asked, object_size));
     }
-    if (bytes.size() > length - taken) return corruption("an answer longer than what was asked");
+    if (bytes.size() > length - taken)
+      return corruption("the answer is longer than the requested range");
     DW_RETURN_IF_ERROR(sink->write(sink_offset + taken, bytes));
     taken += bytes.size();
     return {};
@@ -201,13 +202,9 @@ Status SpanSink::write(uint64_t offset, std::span<const uint8_t> bytes) {
 }
 
 Result<uint64_t> content_length(const HttpAnswer& answer) {
-  const std::string_view text = answer.header("content-length");
   uint64_t size = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) {
-    return corruption("an answer without its size");
-  }
-  return size;
+  if (parse_number(answer.header("content-length"), &size)) return size;
+  return corruption("the answer has no Content-Length");
 }
 
 RangeSource::OnBytes take_text(uint64_t max_bytes, std::string* text) {

@@ -21,7 +21,7 @@ namespace deltawire {
 struct Pieces {
   uint64_t size = 0, piece_size = 1;
 
-  // Enough pieces to keep `connections` busy, none (but the last) below `min_piece`, none above
+  // Enough pieces for all `connections`. Only the last may be below `min_piece`; none is above
   // `max_piece` unless there would be more than `max_count`.
   static Pieces cut(uint64_t size, unsigned connections, uint64_t min_piece, uint64_t max_piece,
                     uint64_t max_count);
@@ -34,8 +34,8 @@ struct Pieces {
   }
 };
 
-// Limits how many pieces are on the way at once, over all transfers of a store. Small requests take
-// none: a commit or a poll never waits behind bulk data.
+// Limits the number of pieces in flight over all transfers of a store. Small requests take no slot,
+// so a commit or a poll never waits for bulk data.
 class Slots {
  public:
   explicit Slots(unsigned count) : free_(count) {}
@@ -60,9 +60,9 @@ class Slots {
   unsigned free_;
 };
 
-// How a piece that failed is tried again by itself, so that passing trouble does not cost a large
-// object all its other pieces. Few times and with short pauses: trouble that lasts is for whoever
-// retries the whole transfer.
+// Retries of a single piece, so that a temporary failure does not waste the other pieces of a large
+// object. Few attempts with short pauses: lasting failures are left to the retries of the whole
+// transfer.
 struct PieceRetries {
   RetryPolicy policy;
   StoreClock clock = real_clock();
@@ -75,16 +75,16 @@ struct PieceRetries {
   }
 };
 
-// Calls move(index, &cancelled) for each piece from up to `workers` threads, the caller's among
-// them, and once more for one that was Unavailable, if there are others. The first failure that
-// stays is returned; it sets `cancelled`, which ends the others early, and all have ended when this
-// returns.
+// Calls move(index, &cancelled) for each piece from up to `workers` threads, including the
+// caller's. If there are several pieces, one that is Unavailable is retried. The first final
+// failure is returned; it sets `cancelled`, which ends the other pieces early. All threads have
+// ended on return.
 Status move_pieces(
     const Pieces& pieces, unsigned workers, const PieceRetries& retries,
     const std::function<Status(uint64_t index, const std::atomic<bool>* cancelled)>& move);
 
-// One GET of an object with more headers. `send`: any answer is a value; its body goes to
-// `on_bytes`. `failure`: what an answer that is not a 2xx means.
+// One GET of an object with additional headers. `send` returns an answer of any status and passes
+// its body to `on_bytes`. `failure` converts an answer other than 2xx to a Status.
 struct RangeSource {
   using Headers = std::vector<std::pair<std::string, std::string>>;
   using OnBytes = std::function<Status(const HttpAnswer& head, std::span<const uint8_t> bytes)>;
@@ -92,17 +92,16 @@ struct RangeSource {
                                    const std::atomic<bool>* cancelled)>
       send;
   std::function<Status(const HttpAnswer&)> failure;
-  bool quotes_etag = true;  // of If-Match, as HTTP says; Ceph compares what is between the quotes
+  bool quotes_etag = true;  // in If-Match, as HTTP requires; Ceph compares without quotes
 };
 
 constexpr uint64_t kAnySize = ~uint64_t{0};
-// Small enough that a part of a megabyte comes over several connections: each of them begins
-// slowly.
+// Small enough that a part of one megabyte uses several connections, since each starts slowly.
 constexpr uint64_t kMinDownloadPiece = uint64_t{512} << 10;
 
-// Bytes [offset, offset + pieces.size) of an object into `sink`, at positions from 0. Corruption
-// when the object ends before, or when its size is not `object_size` (kAnySize: any). All pieces
-// are of the same object: one that is replaced meanwhile is noticed by its ETag, and Unavailable.
+// Downloads bytes [offset, offset + pieces.size) of an object into `sink`, at positions from 0.
+// Corruption if the object ends earlier or its size is not `object_size` (kAnySize: any).
+// Unavailable if its ETag shows that it was replaced meanwhile.
 Status download_in_pieces(const RangeSource& source, Slots* slots, uint64_t offset,
                           const Pieces& pieces, uint64_t object_size, unsigned workers,
                           const PieceRetries& retries, Sink* sink);
@@ -117,9 +116,9 @@ class SpanSink final : public Sink {
   const std::span<uint8_t> out_;
 };
 
-// Of an answer's header; Corruption without one.
+// The Content-Length of an answer; Corruption without one.
 Result<uint64_t> content_length(const HttpAnswer& answer);
-// The body of an answer, for Store::get(); Corruption when it is larger than `max_bytes`.
+// Collects the body of an answer for Store::get(); Corruption if it exceeds `max_bytes`.
 RangeSource::OnBytes take_text(uint64_t max_bytes, std::string* text);
 
 }  // namespace deltawire

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "store/pieces.h"
 
 namespace deltawire {
@@ -29,16 +30,13 @@ std::vector<uint8_t> random_bytes() {
   return bytes;
 }
 
-// Nothing else that lies there is ours to remove.
+// Other objects under the prefix are not removed.
 bool is_probe(const ObjectInfo& object) {
-  std::string_view name = object.name;
-  name.remove_prefix(kProbePrefix.size());
-  const size_t slash = name.find('/');
-  if (slash != kIdDigits || name.find_first_not_of("0123456789abcdef") < slash) return false;
-  name.remove_prefix(slash + 1);
+  const auto path = split_text(std::string_view(object.name).substr(kProbePrefix.size()), '/');
+  if (path.size() != 2 || path[0].size() != kIdDigits || !is_hex(path[0])) return false;
   const uint64_t size = object.size_bytes;
-  return name == "small" ? size == kFirst.size() || size == kSecond.size()
-                         : name == "large" && size <= kProbeBytes;
+  return path[1] == "small" ? size == kFirst.size() || size == kSecond.size()
+                            : path[1] == "large" && size <= kProbeBytes;
 }
 
 class Probe {
@@ -48,7 +46,7 @@ class Probe {
         stop_(stop),
         folder_(std::string(kProbePrefix) + random_hex(kIdDigits) + "/") {}
 
-  // First a few bytes: who may not remove them leaves no large object behind.
+  // Starts with a small object, so that a key without the right to delete leaves no large one.
   ProbeReport run() && {
     if (!try_step("write", &Probe::write)) {
       if (may_be_there_) static_cast<void>(store_.remove(small_));  // put, and the answer was lost
@@ -66,7 +64,7 @@ class Probe {
   }
 
  private:
-  using Outcome = Result<std::string>;  // what to say of a step that is Ok
+  using Outcome = Result<std::string>;  // the detail of a successful step
 
   void add_step(const char* what, Outcome outcome) {
     report_.steps.push_back({what, outcome.status(), outcome.ok() ? *outcome : ""});
@@ -129,8 +127,8 @@ class Probe {
     if (after.status().code() != Code::kNotFound) return after.status();
     DW_ASSIGN_OR_RETURN(const size_t abandoned, remove_abandoned());
     if (abandoned == 0) return std::string("objects can be removed");
-    return "objects can be removed; so were " + std::to_string(abandoned) +
-           " that killed doctors had left";
+    return "objects can be removed; removed " + std::to_string(abandoned) +
+           " that killed calls of doctor had left";
   }
   Status remove(const std::string& name) {
     const Status status = store_.remove(name);
@@ -158,7 +156,7 @@ class Probe {
     return std::string("whole objects and ranges of them are right");
   }
 
-  // By the store's clock, of which this probe's own time is a sample.
+  // By the store's clock, as the time of this probe's own object shows it.
   Result<size_t> remove_abandoned() {
     if (now_ == 0 || stopped_) return size_t{0};
     DW_ASSIGN_OR_RETURN(const auto found, store_.list(kProbePrefix, "", kMaxListed));

@@ -1,4 +1,4 @@
-// What can be done with a store, tried on objects that are removed again: for `deltawire doctor`.
+// Tests the operations of a store with temporary objects, for `deltawire doctor`.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace deltawire {
 
-// Probes are "doctor/ID/NAME". No object of a chain is called so; fsck passes over them.
+// Probes are named "doctor/ID/NAME", which no object of a chain is; fsck ignores them.
 inline constexpr std::string_view kProbePrefix = "doctor/";
 inline constexpr uint64_t kProbeBytes = 8'000'000;
 
@@ -24,16 +24,15 @@ struct ProbeStep {
 };
 
 struct ProbeReport {
-  std::vector<ProbeStep> steps;  // in the order they were tried; those that need a failed one: none
-  bool put_if_absent = true;     // false: the store has no conditional put, as it says itself
+  std::vector<ProbeStep> steps;  // in order; steps that depend on a failed one are omitted
+  bool put_if_absent = true;     // false: the store reports no conditional put
   double put_seconds = 0, get_seconds = 0;  // for kProbeBytes; 0: not measured
   std::optional<int64_t> clock_ahead;       // the store's clock minus this machine's, in seconds
 };
 
-// Puts an object of a few bytes, then one of kProbeBytes, reads them in all ways that deltawire
-// does, and removes them, whatever failed in between. Also removes those that killed processes left
-// over an hour ago. Between two steps it asks `stop`; true: nothing more is tried (the last step is
-// Cancelled).
+// Puts a small object, then one of kProbeBytes, reads them in every way that deltawire does, and
+// removes them even after failures. Also removes probes that killed processes left over an hour
+// ago. Calls `stop` between steps; true ends the probe with a Cancelled step.
 ProbeReport probe_store(Store& store, const std::function<bool()>& stop);
 
 }  // namespace deltawire

@@ -1,4 +1,4 @@
-// What a transport pushes to a store, so that its reader need not poll.
+// Notifications and objects that a transport pushes to a store, so that readers need not poll.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace deltawire {
 
-// An object that was put before the version it belongs to was committed, if it ever is.
+// An object that was put before its version was committed; that commit may never happen.
 struct SentObject {
   uint64_t number = 0;  // grows with each
   std::string name;
@@ -22,11 +22,11 @@ struct SentObject {
 class PushSource {
  public:
   virtual ~PushSource() = default;
-  // Waits until there were more than `seen` notifications, the time is over, or an object was sent
-  // ahead. Returns how many notifications there were.
+  // Waits until there are more than `seen` notifications, the time is over, or an object was sent
+  // ahead. Returns the number of notifications.
   virtual uint64_t wait_for_news(uint64_t seen, double seconds) = 0;
-  // Those after the number that was seen, in order; the call may fetch them. Not all that are put:
-  // whoever reads them checks everything, and reads the store for the others.
+  // Objects with numbers above `seen`, in order; the call may fetch them. The list may be
+  // incomplete: readers verify everything and read missing objects from the store.
   virtual std::vector<SentObject> sent_ahead(uint64_t) { return {}; }
 };
 

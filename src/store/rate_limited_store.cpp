@@ -2,34 +2,12 @@
 
 #include <algorithm>
 
+#include "base/byte_ranges.h"
+
 namespace deltawire {
 namespace {
 
 constexpr double kBurstSeconds = 0.1;
-
-// A set of bytes as ranges that do not touch.
-class Ranges {
- public:
-  // Adds [begin, end); returns how many of its bytes were in the set before.
-  uint64_t add(uint64_t begin, uint64_t end) {
-    uint64_t known = 0;
-    const uint64_t asked_begin = begin, asked_end = end;
-    auto at = ranges_.upper_bound(begin);
-    if (at != ranges_.begin() && std::prev(at)->second >= begin) --at;
-    while (at != ranges_.end() && at->first <= end) {
-      const uint64_t low = std::max(at->first, asked_begin), high = std::min(at->second, asked_end);
-      known += high > low ? high - low : 0;
-      begin = std::min(begin, at->first);
-      end = std::max(end, at->second);
-      at = ranges_.erase(at);
-    }
-    ranges_.emplace(begin, end);
-    return known;
-  }
-
- private:
-  std::map<uint64_t, uint64_t> ranges_;  // begin to end
-};
 
 class LimitedBody final : public Body {
  public:
@@ -51,10 +29,10 @@ class LimitedBody final : public Body {
   const BodyReads reads_;
   TokenBucket* const bucket_;
   mutable std::mutex mutex_;
-  mutable Ranges seen_;
+  mutable ByteRanges seen_;
 };
 
-// Waits with the bytes in hand: a connection that is not read from slows its sender down.
+// Waits before passing the bytes on, so that TCP slows the sender down.
 class LimitedSink final : public Sink {
  public:
   LimitedSink(Sink* inner, TokenBucket* bucket) : inner_(inner), bucket_(bucket) {}
@@ -79,7 +57,7 @@ void TokenBucket::take(uint64_t bytes) {
   {
     const std::lock_guard lock(mutex_);
     const double now = clock_.now();
-    // A bucket that was left alone is full, not more than full.
+    // An idle bucket fills up to its capacity only.
     empty_until_ = std::max(empty_until_, now - kBurstSeconds) + double(bytes) / rate_;
     wait = empty_until_ - now;
   }

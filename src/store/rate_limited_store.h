@@ -12,7 +12,7 @@ namespace deltawire {
 class TokenBucket {
  public:
   TokenBucket(uint64_t bytes_per_second, StoreClock clock);
-  // Takes them, and sleeps until they have dripped in.
+  // Takes the tokens, and sleeps until they are available.
   void take(uint64_t bytes);
 
  private:
@@ -22,11 +22,11 @@ class TokenBucket {
   double empty_until_;
 };
 
-// How often the inner store reads each byte of a body that it sends: twice, if it needs a checksum
-// before it begins. Only the last time counts.
+// How often the inner store reads each byte of a body: twice if it computes a checksum first. Only
+// the last read counts.
 enum class BodyReads { kOnce, kTwice };
 
-// Shows no local folder: what is read there would not be counted.
+// Has no local folder, because reads from there would bypass the limit.
 class RateLimitedStore final : public ForwardingStore {
  public:
   RateLimitedStore(std::shared_ptr<Store> inner, uint64_t bytes_per_second,

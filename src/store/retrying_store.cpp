@@ -37,7 +37,7 @@ Status RetryingStore::put_if_absent(std::string_view name, const Body& body) {
   if (status.code() != Code::kConflict || tries == 1) return status;
   Result<bool> ours = holds_body(*this, name, body);
   if (ours.ok()) return *ours ? Status() : status;
-  // Removed since: it is not for us to say by whom it was put.
+  // The object was removed meanwhile, so its writer is unknown.
   if (ours.status().code() == Code::kNotFound) return status;
   return std::move(ours).status();
 }

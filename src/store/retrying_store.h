@@ -1,4 +1,4 @@
-// Tries again what failed and may not fail the next time.
+// Retries operations that failed with Unavailable.
 #pragma once
 
 #include <string>
@@ -16,7 +16,8 @@ struct RetryPolicy {
 
 // The longest pause before retry number `retry` (0, 1, ...): doubles up to the cap.
 double longest_pause(const RetryPolicy& policy, unsigned retry) noexcept;
-// Anything up to it ("full jitter"): clients that failed together do not come back together.
+// A random pause up to that ("full jitter"), so that clients that failed together do not retry
+// together.
 double random_pause(const RetryPolicy& policy, unsigned retry);
 
 inline const Status& status_of(const Status& status) noexcept { return status; }
@@ -25,8 +26,8 @@ const Status& status_of(const Result<T>& result) noexcept {
   return result.status();
 }
 
-// Calls until the answer is not Unavailable, the policy has enough or everything is to end. In any
-// case the last answer is the result: whether something was carried out stays as open as it is.
+// Calls until the result is not Unavailable, the retries are used up, or a stop was requested. The
+// last result is returned; after Unavailable the operation may have been carried out.
 template <class Call>
 auto retry_unavailable(const RetryPolicy& policy, const StoreClock& clock, const Call& call)
     -> decltype(call()) {
@@ -42,9 +43,8 @@ auto retry_unavailable(const RetryPolicy& policy, const StoreClock& clock, const
   }
 }
 
-// Only Unavailable is tried again; everything else is the answer. A retried put_if_absent that
-// finds the name taken looks whether it holds our bytes: then it was our own try whose answer was
-// lost.
+// Retries only Unavailable. If a retried put_if_absent finds the name taken, it checks whether the
+// object has our bytes: then an earlier attempt succeeded and only its answer was lost.
 class RetryingStore final : public ForwardingStore {
  public:
   RetryingStore(std::shared_ptr<Store> inner, RetryPolicy policy, StoreClock clock = real_clock());

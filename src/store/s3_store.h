@@ -8,8 +8,8 @@
 
 namespace deltawire {
 
-// Objects are BUCKET/PREFIX/NAME (BUCKET/NAME when `prefix` is empty). Asks the server nothing yet;
-// fails on bad options and when there are no credentials (store/s3/credentials/source.h).
+// Objects are BUCKET/PREFIX/NAME (BUCKET/NAME when `prefix` is empty). Sends no request yet. Fails
+// on invalid options and without credentials (store/s3/credentials.h).
 //
 // - Uploads over `multipart_bytes` go in pieces, `connections` at once; downloads too, also smaller
 //   ones. Bodies stream: nothing larger than a buffer of libcurl is held.

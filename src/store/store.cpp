@@ -6,6 +6,8 @@
 #include <cstring>
 #include <thread>
 
+#include "base/clock.h"
+#include "base/text.h"
 #include "store/forwarding_store.h"
 
 namespace deltawire {
@@ -13,19 +15,9 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 512, kMaxComponentBytes = 255;
 
-bool is_name_char(char c) noexcept {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-         c == '_' || c == '-';
-}
-
 bool is_name_component(std::string_view component) noexcept {
-  if (component.empty() || component.size() > kMaxComponentBytes || component[0] == '.') {
-    return false;
-  }
-  for (const char c : component) {
-    if (!is_name_char(c)) return false;
-  }
-  return true;
+  return !component.empty() && component.size() <= kMaxComponentBytes && component[0] != '.' &&
+         std::all_of(component.begin(), component.end(), is_name_char);
 }
 
 Status bad_name(std::string_view what, std::string_view name) {
@@ -37,12 +29,9 @@ Status bad_name(std::string_view what, std::string_view name) {
 }  // namespace
 
 Status check_object_name(std::string_view name) {
-  bool good = name.size() <= kMaxNameBytes;
-  for (size_t begin = 0; good && begin <= name.size();) {
-    const size_t end = std::min(name.find('/', begin), name.size());
-    good = is_name_component(name.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  const auto components = split_text(name.substr(0, kMaxNameBytes + 1), '/');
+  const bool good = name.size() <= kMaxNameBytes &&
+                    std::all_of(components.begin(), components.end(), is_name_component);
   return good ? Status() : bad_name("the name of an object", name);
 }
 
@@ -53,8 +42,7 @@ Status check_object_prefix(std::string_view prefix) {
   return check_object_name(name).ok() ? Status() : bad_name("the beginning of a name", prefix);
 }
 
-MemoryBody::MemoryBody(std::string_view text)
-    : bytes_(reinterpret_cast<const uint8_t*>(text.data()), text.size()) {}
+MemoryBody::MemoryBody(std::string_view text) : bytes_(text_bytes(text)) {}
 
 Status MemoryBody::read(uint64_t offset, std::span<uint8_t> out) const {
   if (!out.empty()) std::memcpy(out.data(), bytes_.data() + offset, out.size());
@@ -75,11 +63,7 @@ Status list_all(Store& store, std::string_view prefix, std::string_view start_af
 }
 
 StoreClock real_clock() {
-  return {[] {
-            const auto now = std::chrono::steady_clock::now().time_since_epoch();
-            return std::chrono::duration<double>(now).count();
-          },
-          [](double seconds) {
+  return {steady_seconds, [](double seconds) {
             if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
           }};
 }

@@ -10,27 +10,17 @@
 #include <cstring>
 #include <utility>
 
-#include "base/bytes.h"
+#include "base/file.h"
 #include "base/sync_point.h"
+#include "base/text.h"
 
 namespace deltawire {
 namespace {
 
 constexpr size_t kFillPieceBytes = size_t{1} << 20;
-constexpr std::string_view kMark = ".deltawire-";  // on disk: what may be swept away
+constexpr std::string_view kMark = ".deltawire-";  // stored on disk; marks files that gc may remove
 
 std::string random_name() { return std::string(kMark) + random_hex(32); }
-
-Status write_all(int fd, std::span<const uint8_t> bytes, const std::filesystem::path& object) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno_status(object, "cannot write");
-    if (n == 0) return io_error(object.string() + ": cannot write: no progress");
-    bytes = bytes.subspan(size_t(n));
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -65,7 +55,7 @@ Status TemporaryFile::fill(const Body& body) {
   for (uint64_t at = 0; at < body.size(); at += piece.size()) {
     piece.resize(size_t(std::min<uint64_t>(kFillPieceBytes, body.size() - at)));
     DW_RETURN_IF_ERROR(body.read(at, piece));
-    DW_RETURN_IF_ERROR(write_all(fd_, piece, object_));
+    if (!write_at(fd_, at, piece)) return errno_status(object_, "cannot write");
     DW_SYNC_POINT("store: piece written");
   }
   if (::fsync(fd_) != 0) return errno_status(object_, "cannot sync");
@@ -73,25 +63,23 @@ Status TemporaryFile::fill(const Body& body) {
   return {};
 }
 
-// Opened, not only looked at: NFS then asks the server instead of its cache.
+// Opens the file instead of calling stat(), so that NFS asks the server and not its cache.
 bool TemporaryFile::has_the_name() const {
-  const int fd = ::open(object_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return false;
+  const Descriptor fd(::open(object_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info;
-  const bool same = ::fstat(fd, &info) == 0 && info.st_dev == device_ && info.st_ino == inode_;
-  ::close(fd);
-  return same;
+  return fd.get() >= 0 && ::fstat(fd.get(), &info) == 0 && info.st_dev == device_ &&
+         info.st_ino == inode_;
 }
 
-// A temporary file that is gone was swept away as stale: the put may be tried again.
+// If the temporary file is missing, gc removed it as stale; the put may be retried.
 Status TemporaryFile::name_failure(int error, const std::string& what) const {
   errno = error;
   Status status = errno_status(object_, what);
   return status.code() == Code::kNotFound ? unavailable(status.message()) : status;
 }
 
-// NFS may lose the answer to a request that was carried out, ask again, and be told that the name
-// is taken or the file gone. So what counts is which file has the name.
+// NFS may lose the answer to a successful request and repeat it, and then report that the name is
+// taken or the file missing. So the result is decided by which file has the name.
 Status TemporaryFile::link() {
   if (::link(path_.c_str(), object_.c_str()) == 0) return {};
   const int error = errno;
@@ -143,7 +131,7 @@ Result<uint64_t> remove_left_temporaries(const std::filesystem::path& folder, in
       return errno_status(path, "cannot remove");
     }
   }
-  // A folder that another process removed while it was walked is no failure.
+  // A folder that another process removed during the walk is not an error.
   if (error && error != std::errc::no_such_file_or_directory) {
     return io_error(folder.string() + ": cannot list: " + error.message());
   }

@@ -1,4 +1,4 @@
-// A synced file in the folder of an object, before it has the object's name.
+// A synced file in an object's folder, before it gets the object's name.
 #pragma once
 
 #include <sys/types.h>
@@ -10,13 +10,13 @@
 
 namespace deltawire {
 
-// What errno says about `path`. NotFound when it is not there, Unavailable when a network
-// filesystem lost its server for a while, else Io.
+// Converts errno for `path`: NotFound, Unavailable if a network filesystem temporarily lost its
+// server, else Io.
 Status errno_status(const std::filesystem::path& path, const std::string& what);
 
-// Its name begins with a dot, so that no listing shows it, and is like no other's: hosts that share
-// the folder may have the same name, and their processes the same number. Destroyed, it leaves
-// nothing behind; a killed process may.
+// Its name begins with a dot, so that no listing shows it, and is random, because hosts that share
+// the folder may have equal names and process ids. The destructor removes it; a killed process
+// leaves it behind.
 class TemporaryFile {
  public:
   explicit TemporaryFile(std::filesystem::path object);
@@ -27,8 +27,8 @@ class TemporaryFile {
   Status create();                                       // NotFound when the folder is not there
   int64_t created() const noexcept { return created_; }  // seconds since 1970, by the filesystem
   Status fill(const Body& body);
-  Status link();    // gives it the object's name; Conflict when that is taken
-  Status rename();  // gives it the object's name, whatever had it
+  Status link();    // takes the object's name; Conflict if it is taken
+  Status rename();  // takes the object's name and replaces any file of that name
 
  private:
   bool has_the_name() const;
@@ -42,10 +42,9 @@ class TemporaryFile {
   int64_t created_ = 0;
 };
 
-// Removes what writers that were killed left below `folder`: temporary files that nobody has
-// written to since `before`, seconds since 1970 by the filesystem's clock. Returns how many;
-// `count_only`: and leaves them. For `gc`: a writer that is merely slow would fail, on whichever
-// host it is, so `before` is long ago.
+// Removes temporary files below `folder` that were last written before `before`, in seconds since
+// 1970 by the filesystem's clock: those of killed writers. Returns how many; with `count_only` it
+// only counts them. A writer that is merely slow would fail, so `before` must be long ago.
 Result<uint64_t> remove_left_temporaries(const std::filesystem::path& folder, int64_t before,
                                          bool count_only = false);
 

@@ -9,29 +9,6 @@
 #include "tensor/text.h"
 
 namespace deltawire {
-namespace {
-
-// Calls body(tensor_byte, contents_byte, num_bytes) for every contiguous row of the box.
-template <class Body>
-void each_row(const Box& box, DType dtype, const Shape& shape, const Body& body) {
-  const size_t rank = shape.size();
-  uint64_t rows = 1;
-  for (size_t d = 0; d + 1 < rank; ++d) rows *= box.extent[d];
-  const uint64_t row_bytes = box.extent[rank - 1] * dtype_bits(dtype) / 8;
-  if (row_bytes == 0) return;
-  for (uint64_t row = 0; row < rows; ++row) {
-    uint64_t left = row, element = 0, stride = shape[rank - 1];
-    for (size_t d = rank - 1; d-- > 0;) {
-      element += (box.offset[d] + left % box.extent[d]) * stride;
-      left /= box.extent[d];
-      stride *= shape[d];
-    }
-    element += box.offset[rank - 1];
-    body(element * dtype_bits(dtype) / 8, row * row_bytes, row_bytes);
-  }
-}
-
-}  // namespace
 
 std::string box_to_string(const Box& box) {
   return join_numbers(box.offset) + "+" + join_numbers(box.extent);
@@ -76,9 +53,11 @@ void copy_box_out(const Box& box, DType dtype, const Shape& shape, std::span<con
     std::copy(tensor.begin(), tensor.end(), contents.begin());
     return;
   }
-  each_row(box, dtype, shape, [&](uint64_t from, uint64_t to, uint64_t n) {
-    std::memcpy(contents.data() + to, tensor.data() + from, n);
-  });
+  const BoxRows rows(box, dtype, shape);
+  for (uint64_t row = 0; row < rows.count(); ++row) {
+    std::memcpy(contents.data() + row * rows.row_bytes(), tensor.data() + rows.position(row),
+                rows.row_bytes());
+  }
 }
 
 void copy_box_in(const Box& box, DType dtype, const Shape& shape, std::span<const uint8_t> contents,
@@ -87,21 +66,23 @@ void copy_box_in(const Box& box, DType dtype, const Shape& shape, std::span<cons
     std::copy(contents.begin(), contents.end(), tensor.begin());
     return;
   }
-  each_row(box, dtype, shape, [&](uint64_t to, uint64_t from, uint64_t n) {
-    std::memcpy(tensor.data() + to, contents.data() + from, n);
-  });
+  const BoxRows rows(box, dtype, shape);
+  for (uint64_t row = 0; row < rows.count(); ++row) {
+    std::memcpy(tensor.data() + rows.position(row), contents.data() + row * rows.row_bytes(),
+                rows.row_bytes());
+  }
 }
 
 namespace {
 
-// How many pairs are compared to name two boxes that overlap.
+// The limit of pairs that are compared to name two overlapping boxes.
 constexpr uint64_t kMostPairs = 20'000'000;
 
 // Give every place of every dimension a random number r. A box adds the product, over its
 // dimensions, of r(begin) - r(end), which is the sum of its corners' products with alternating
 // signs. Corners cancel out where boxes meet, so boxes that cover a tensor once add up to what the
 // tensor adds by itself. Others are equal to it only at a root of a polynomial of as many degrees
-// as dimensions: by chance once in 2^56, and nobody knows the numbers before.
+// as dimensions: with a chance of 1 in 2^56, because the numbers are not known in advance.
 class CornerSum {
  public:
   CornerSum() : key_(uint64_t{std::random_device()()} << 32 | std::random_device()()) {}

@@ -1,4 +1,4 @@
-// Boxes of a tensor inside the library: how they overlap, where their rows are, how they are cut.
+// Boxes of a tensor: overlaps, rows and slices.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ inline bool overlap(const Box& a, const Box& b) {
   return true;
 }
 
-// A box that covers everything is no box.
+// Converts a box that covers the whole tensor to the empty box.
 inline Box normalise_box(Box box, const Shape& shape) {
   const bool all = box.extent == shape && std::all_of(box.offset.begin(), box.offset.end(),
                                                       [](uint64_t at) { return at == 0; });
@@ -78,7 +78,7 @@ class BoxRows {
     return false;
   }
 
-  // The first row that ends behind `byte` of the tensor; count() when none does.
+  // The first row that ends after `byte` of the tensor; count() if there is none.
   uint64_t first_behind(uint64_t byte) const noexcept {
     uint64_t low = 0, high = count_;
     while (low < high) {

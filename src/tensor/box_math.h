@@ -1,4 +1,4 @@
-// Sums and differences of boxes. Here a box always has its dimensions: none is "all of it".
+// Sums and differences of boxes. Here an empty box does not stand for the whole tensor.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline uint64_t num_elements_of(const Box& box) {
   return count;
 }
 
-// Without elements where they have none in common.
+// The intersection; it has no elements if the boxes are disjoint.
 inline Box intersection(const Box& a, const Box& b) {
   Box both = a;
   for (size_t d = 0; d < a.offset.size(); ++d) {
@@ -30,7 +30,8 @@ inline Box intersection(const Box& a, const Box& b) {
   return both;
 }
 
-// Adds to *rest what `box` has beside `inner`, which lies inside: at most two boxes a dimension.
+// Adds to *rest the part of `box` outside `inner`, which lies inside it: at most two boxes per
+// dimension.
 inline void add_rest(Box box, const Box& inner, std::vector<Box>* rest) {
   for (size_t d = 0; d < box.offset.size(); ++d) {
     const uint64_t end = box.offset[d] + box.extent[d];

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/folder.h"
+#include "base/text.h"
 #include "tensor/defects.h"
 #include "tensor/form.h"
 #include "tensor/safetensors.h"
@@ -147,10 +148,9 @@ Status Checkpoint::Impl::check_index(const std::vector<IndexEntry>& entries) con
 
 Status Checkpoint::Impl::open_index(const fs::path& index_path) {
   DW_ASSIGN_OR_RETURN(index_text, read_text_file(index_path, kMaxIndexBytes));
-  auto entries = parse_index(index_text);
-  if (!entries.ok()) return std::move(entries).status().at(index_path.string());
+  DW_ASSIGN_OR_RETURN(auto entries, located(parse_index(index_text), index_path.string()));
   std::vector<std::string> names;
-  for (const IndexEntry& entry : *entries) names.push_back(entry.file);
+  for (const IndexEntry& entry : entries) names.push_back(entry.file);
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
   for (const std::string& name : names) {
@@ -163,7 +163,7 @@ Status Checkpoint::Impl::open_index(const fs::path& index_path) {
   }
   DW_RETURN_IF_ERROR(sort_tensors());
   has_index = true;
-  return check_index(*entries).at(index_path.string());
+  return check_index(entries).at(index_path.string());
 }
 
 Checkpoint::Checkpoint(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}

@@ -47,8 +47,8 @@ std::optional<DType> parse_dtype(std::string_view name) noexcept {
   return std::nullopt;
 }
 
-// Zeros are left out of the overflow check, not allowed to hide it: whoever computes strides of
-// [0, 2^63, 2^63] would overflow, so such a shape is refused wherever its zero stands.
+// The overflow check leaves out zeros: computing the strides of [0, 2^63, 2^63] would overflow, so
+// such a shape is refused wherever its zero is.
 Result<uint64_t> num_elements(const Shape& shape) {
   uint64_t product = 1;
   bool empty = false;
@@ -62,8 +62,8 @@ Result<uint64_t> num_elements(const Shape& shape) {
   return empty ? 0 : product;
 }
 
-// Eight elements of any dtype fill exactly `bits` bytes; going by eights keeps the count of bits,
-// which may not fit where the count of bytes does, out of the arithmetic.
+// Eight elements of any dtype fill exactly `bits` bytes. Counting in eights avoids the number of
+// bits, which may overflow although the number of bytes fits.
 Result<uint64_t> tensor_size_bytes(DType dtype, const Shape& shape) {
   DW_ASSIGN_OR_RETURN(const uint64_t elements, num_elements(shape));
   const uint64_t bits = dtype_bits(dtype);

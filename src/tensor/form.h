@@ -18,8 +18,8 @@ std::string form_of(const auto& tensor) { return form_of(tensor.dtype, tensor.sh
 
 // Tensors by name, in anything that has them sorted by name.
 
-// The one of this name; null when there is none. O(log n). `tensors` are in one piece of memory and
-// have a name, or a view that has one.
+// The tensor of this name, or null. O(log n). `tensors` is contiguous; its elements have a name or
+// a view with a name.
 template <class Tensors>
 auto find_tensor(Tensors&& tensors, std::string_view name) -> decltype(std::data(tensors)) {
   const auto name_of = [](const auto& tensor) -> const std::string& {

@@ -37,7 +37,7 @@ bool JsonHandler::parse_error(size_t position, const std::string&,
 
 Status parse_json_object(std::string_view text, JsonHandler& handler) {
   if (!is_utf8(text)) return corruption(std::string(defect::kNotUtf8));
-  // JSON holds no raw NUL anywhere, but the parser takes one for the end of its input.
+  // JSON never holds a raw NUL, but the parser takes one for the end of its input.
   if (const size_t at = text.find('\0'); at != text.npos) {
     return corruption(std::string(defect::kNotJson) + ": a zero byte at byte " +
                       std::to_string(at + 1));

@@ -1,5 +1,5 @@
-// Strict, streaming JSON: what the safetensors header and the sharded index are both read with.
-// Includes nlohmann-json, so only source files include it.
+// Strict, streaming JSON reader for the safetensors header and the sharded index. Includes
+// nlohmann-json, so only source files include it.
 #pragma once
 
 #include <cstdint>

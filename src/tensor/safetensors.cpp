@@ -92,7 +92,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64
 namespace {
 
 // A zip file, or a pickle of protocol 2 and later. A safetensors file, whole or cut short, may
-// begin with the same bytes, but then has a brace behind them.
+// begin with the same bytes, but a brace follows them.
 bool is_pickled(Bytes file, uint64_t length) {
   if (file.size() == kLengthBytes || file[kLengthBytes] == '{') return false;
   const bool is_zip = file[0] == 'P' && file[1] == 'K' && file[2] == 3 && file[3] == 4;
@@ -286,7 +286,7 @@ class HeaderHandler final : public JsonHandler {
   int num_offsets_ = 0;
 };
 
-// By sorting, not hashing: names chosen to collide cannot make it slow.
+// Sorts instead of hashing, so that colliding names cannot make it slow.
 const std::string* find_duplicate(std::vector<const std::string*> names) {
   std::sort(names.begin(), names.end(), [](auto* a, auto* b) { return *a < *b; });
   const auto found =

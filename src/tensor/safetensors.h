@@ -20,9 +20,9 @@
 
 namespace deltawire {
 
-// The reference implementation's limit, kept so that what one side writes the other reads.
+// The limit of the reference implementation, so that each side reads what the other writes.
 inline constexpr uint64_t kMaxHeaderBytes = 100'000'000;
-// Ours, not the format's: keeps a hostile shape small. numpy 2 stops at 64 too.
+// A limit of ours, not of the format: keeps a hostile shape small. numpy 2 stops at 64 too.
 inline constexpr size_t kMaxRank = 64;
 // The key of the header that is not a tensor.
 inline constexpr std::string_view kMetadataKey = "__metadata__";

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "tensor/safetensors.h"
 #include "tensor/text.h"
 
@@ -13,8 +14,8 @@ namespace deltawire {
 Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path& path,
                                                     std::vector<TensorSpec> tensors,
                                                     const Metadata& metadata) {
-  auto header = serialise_safetensors_header(tensors, metadata);
-  if (!header.ok()) return std::move(header).status().at(path.string());
+  DW_ASSIGN_OR_RETURN(auto header,
+                      located(serialise_safetensors_header(tensors, metadata), path.string()));
   std::vector<uint64_t> ends;
   uint64_t end = 0;
   for (const TensorSpec& tensor : tensors) {
@@ -22,8 +23,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path&
     ends.push_back(end);
   }
   DW_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::create(path));
-  DW_RETURN_IF_ERROR(
-      file.write({reinterpret_cast<const uint8_t*>(header->data()), header->size()}));
+  DW_RETURN_IF_ERROR(file.write(text_bytes(header)));
   return SafetensorsWriter(path, std::move(file), std::move(tensors), std::move(ends));
 }
 
@@ -53,7 +53,8 @@ Status SafetensorsWriter::write(Bytes piece) {
 }
 
 Status SafetensorsWriter::write_tensor(std::string_view name, Bytes bytes) {
-  // Skip what write() has passed. An empty tensor at the very end is not passed until it is named.
+  // Skip the tensors that write() has completed. An empty last tensor is complete only once it is
+  // named.
   while (next_ < ends_.size() && begin_of(next_) < written_ && ends_[next_] <= written_) ++next_;
   if (next_ == ends_.size()) return invalid("no tensor is left for " + quote(name));
   const uint64_t begin = begin_of(next_);
@@ -131,16 +132,16 @@ std::string json_entry(const TensorSpec& tensor, uint64_t begin, uint64_t end) {
 Result<uint64_t> data_size_bytes(const std::vector<TensorSpec>& tensors) {
   uint64_t total = 0;
   for (const TensorSpec& tensor : tensors) {
-    auto size = tensor_size_bytes(tensor.dtype, tensor.shape);
-    if (!size.ok()) return std::move(size).status().at("tensor " + quote(tensor.name));
-    if (!checked_add(total, *size, &total)) {
+    DW_ASSIGN_OR_RETURN(auto size, located(tensor_size_bytes(tensor.dtype, tensor.shape),
+                                           "tensor " + quote(tensor.name)));
+    if (!checked_add(total, size, &total)) {
       return invalid_argument("tensor " + quote(tensor.name) + ": tensors take over 2^64 bytes");
     }
   }
   return total;
 }
 
-// By hand, for order: a JSON library would sort the keys.
+// Written by hand to keep the order: a JSON library would sort the keys.
 Result<std::string> serialise_safetensors_header(const std::vector<TensorSpec>& tensors,
                                                  const Metadata& metadata) {
   DW_RETURN_IF_ERROR(check_names(tensors, metadata));

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "tensor/defects.h"
 #include "tensor/json_handler.h"
 #include "tensor/text.h"
@@ -15,10 +16,10 @@ namespace deltawire {
 namespace {
 
 constexpr std::string_view kWeightMap = "weight_map";
-// Space for whatever a tool keeps under `metadata`, which is skipped.
+// Leaves room for what a tool keeps under `metadata`, which is skipped.
 constexpr size_t kMaxIndexDepth = 64;
 
-// A name that stays inside the index's folder. NUL would cut it short on its way to the kernel.
+// A name that stays inside the index's folder. The kernel would cut it at a NUL.
 bool is_file_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
@@ -35,7 +36,7 @@ class IndexHandler final : public JsonHandler {
   bool in_map_value() const { return in_map_ && depth() == 2; }
   bool at_map() const { return depth() == 1 && key_ == kWeightMap; }
 
-  // Already counts the container that begins.
+  // Includes the container that begins.
   bool on_object() override {
     if (depth() == 1) return true;
     if (in_map_) return unexpected("an object");
@@ -140,9 +141,8 @@ Result<std::string> serialise_index(const std::vector<IndexEntry>& entries, uint
 Status write_index(const std::filesystem::path& folder, const std::vector<IndexEntry>& entries,
                    uint64_t total_bytes) {
   const std::filesystem::path path = folder / kIndexFileName;
-  auto text = serialise_index(entries, total_bytes);
-  if (!text.ok()) return std::move(text).status().at(path.string());
-  return write_text_file(path, *text);
+  DW_ASSIGN_OR_RETURN(auto text, located(serialise_index(entries, total_bytes), path.string()));
+  return write_text_file(path, text);
 }
 
 }  // namespace deltawire

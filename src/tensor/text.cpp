@@ -1,9 +1,8 @@
 #include "tensor/text.h"
 
 #include <algorithm>
-#include <charconv>
 
-#include "base/bytes.h"
+#include "base/text.h"
 
 namespace deltawire {
 namespace {
@@ -74,11 +73,6 @@ std::string quote(std::string_view text) {
 }
 
 std::string escape_controls(std::string_view text) { return escape(text, false); }
-
-bool parse_number(std::string_view text, uint64_t* value) noexcept {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 std::string join_numbers(const std::vector<uint64_t>& numbers) {
   std::string text;

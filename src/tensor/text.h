@@ -1,4 +1,4 @@
-// Text that came from a file: is it UTF-8, how is it shown in a message, and the numbers in it.
+// Text from files: UTF-8 checks, escaping for messages, and lists of numbers.
 #pragma once
 
 #include <cstddef>
@@ -7,24 +7,23 @@
 #include <string_view>
 #include <vector>
 
+#include "base/text.h"
+
 namespace deltawire {
 
 bool is_utf8(std::string_view text) noexcept;
 
-// In double quotes, control characters and bytes that are not UTF-8 escaped, cut after about 120
-// bytes: a hostile name must not flood or steer the terminal that shows it.
+// Quotes the text, escapes control characters and bytes that are not UTF-8, and truncates it after
+// about 120 bytes, so that a hostile name can neither flood nor control a terminal.
 std::string quote(std::string_view text);
 
 // The same escapes without quotes and without a limit: for whole messages and paths.
 std::string escape_controls(std::string_view text);
 
-// Decimal digits and nothing else, under 2^64.
-bool parse_number(std::string_view text, uint64_t* value) noexcept;
-
-// "2048,1024"; no number is no text.
+// "2048,1024"; empty if there are no numbers.
 std::string join_numbers(const std::vector<uint64_t>& numbers);
-// The reverse, for one number or more: appends to *numbers, false when there is anything else in
-// `text` or *numbers would hold over `limit`.
+// The reverse, for one or more numbers: appends to *numbers. False if `text` holds anything else or
+// *numbers would exceed `limit`.
 bool split_numbers(std::string_view text, std::vector<uint64_t>* numbers, size_t limit = SIZE_MAX);
 
 }  // namespace deltawire

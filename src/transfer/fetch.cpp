@@ -64,14 +64,14 @@ Status Fetch::fetch_once(const FetchItem& item) {
   if (follower != nullptr) {
     DW_RETURN_IF_ERROR(sink->followed().at(place));
     std::error_code error;
-    std::filesystem::remove(item.to, error);  // nobody reads it; its folder goes later
+    std::filesystem::remove(item.to, error);  // not needed any more; its folder is removed later
   }
   DW_SYNC_POINT("replica: part fetched");
   return {};
 }
 
 Result<std::optional<size_t>> Fetch::next(const Progress& progress) {
-  if (threads_.empty()) work();  // the system gives none: here, once
+  if (threads_.empty()) work();  // no threads available: do all work here
   std::unique_lock lock(mutex_);
   while (true) {
     if (!failure_.ok()) return failure_;

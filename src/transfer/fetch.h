@@ -1,4 +1,4 @@
-// Objects of a chain on their way to local files: several at once, each checked against the record
+// Downloads objects of a chain to local files, several at once, and checks each against the record
 // that names it.
 #pragma once
 
@@ -23,7 +23,7 @@
 
 namespace deltawire {
 
-// How many objects are moved side by side: enough to hide the latency of a distant store, and to
+// How many objects are transferred at once: enough to hide the latency of a distant store and to
 // hash on every core.
 unsigned objects_at_once();
 
@@ -34,13 +34,13 @@ bool is_damaged_or_gone(const Status& status) noexcept;
 struct FetchItem {
   PartRef part;
   std::filesystem::path to;
-  // Makes what takes the object while it arrives; then `to` is only needed meanwhile.
+  // Makes a follower that consumes the object while it arrives; `to` is then only a temporary file.
   std::function<std::unique_ptr<Follower>()> follow = {};
 };
 
-// Downloads in threads of its own from the moment it is made, in the order of the items. One that
-// is cut short or does not match its sha-256 is fetched once more before it is an error. Destroyed
-// early, it stops.
+// Its threads start downloading at construction, in the order of the items. An object that is
+// truncated or does not match its sha-256 is fetched once more before it is an error. The
+// destructor stops the downloads.
 class Fetch {
  public:
   Fetch(Store& store, std::vector<FetchItem> items);
@@ -48,19 +48,19 @@ class Fetch {
   Fetch(const Fetch&) = delete;
   Fetch& operator=(const Fetch&) = delete;
 
-  // Waits for the next item that is whole and checked and returns its number; none when all were
+  // Waits for the next complete and verified item and returns its number; none when all were
   // returned. Corruption and NotFound name the object. `progress` is called with bytes now and
   // then.
   Result<std::optional<size_t>> next(const Progress& progress);
   // Waits for all.
   Status finish(const Progress& progress);
-  // The item whose object is damaged or missing, when that is what next() failed with.
+  // The item whose object is damaged or missing, if that is why next() failed.
   std::optional<size_t> bad_item();
 
   const std::vector<FetchItem>& items() const noexcept { return items_; }
   uint64_t total_bytes() const noexcept { return total_bytes_; }
   uint64_t received_bytes() const noexcept { return std::min(received_.load(), total_bytes_); }
-  // When the newest item that is whole became so.
+  // When the last item was completed.
   std::chrono::steady_clock::time_point last_arrival();
 
  private:

@@ -165,7 +165,7 @@ Status FetchSink::follower_status() {
   return followed_;
 }
 
-// What was used already is not used again, whatever it is now: the digest tells.
+// Bytes that were consumed already are ignored, even if they differ now: the digest decides.
 Status FetchSink::follow(uint64_t offset, Bytes bytes) {
   received_->fetch_add(bytes.size());
   const uint64_t end = offset + bytes.size();
@@ -180,7 +180,8 @@ Status FetchSink::follow(uint64_t offset, Bytes bytes) {
   tee_->write(bytes.subspan(size_t(used_ - offset)));
   used_ = end;
   DW_RETURN_IF_ERROR(use_early_pieces());
-  // Damage has to wait for the digest, which says whose it is. A full disk does not.
+  // A corruption error must wait for the digest, which shows whether the download is damaged. A
+  // full disk need not wait.
   Status status = follower_status();
   const bool passing = status.code() == Code::kIo || status.code() == Code::kOutOfMemory;
   return passing ? std::move(status) : Status();
@@ -201,11 +202,10 @@ Status FetchSink::read_file(uint64_t begin, uint64_t end,
   if (begin == end) return {};
   std::vector<uint8_t> buffer(size_t(std::min<uint64_t>(kReadBytes, end - begin)));
   while (begin < end) {
-    const size_t wanted = size_t(std::min<uint64_t>(buffer.size(), end - begin));
-    const ssize_t n = ::pread(fd_, buffer.data(), wanted, off_t(begin));
-    if (n < 0 && errno == EINTR) continue;
+    const MutableBytes some(buffer.data(), std::min<uint64_t>(buffer.size(), end - begin));
+    const ssize_t n = read_at(fd_, begin, some);
     if (n <= 0) return errno_status(path_, "cannot read", n < 0 ? errno : EIO);
-    take({buffer.data(), size_t(n)});
+    take(some.first(size_t(n)));
     begin += uint64_t(n);
   }
   return {};

@@ -1,4 +1,4 @@
-// A file that an object is downloaded into, hashed on the way, beside the threads that bring it.
+// A file that receives a download and is hashed meanwhile, on separate threads.
 #pragma once
 
 #include <array>
@@ -21,17 +21,17 @@
 
 namespace deltawire {
 
-// A stream of bytes for several takers, each on a thread of its own: whoever brings the bytes does
-// not wait for them to be used.
+// Passes a stream of bytes to several takers, each on its own thread, so that the writer need not
+// wait for them.
 
-// Holds at most kChunks chunks, 4 MiB, of what not all takers have had. write() and drain() are for
-// one thread at a time.
+// Buffers at most kChunks chunks, 4 MiB, that not all takers have consumed. write() and drain() are
+// for one thread at a time.
 class Tee {
  public:
-  // Gets every byte once, in order. Must not throw, and keeps its failures itself.
+  // Gets every byte once, in order. Must not throw, and must remember its own failures.
   using Take = std::function<void(Bytes)>;
 
-  // Without threads, or where the system gives none, write() calls the takers.
+  // If `threaded` is false or no threads are available, write() calls the takers.
   Tee(std::vector<Take> takers, bool threaded);
   ~Tee();  // drops what waits
   Tee(const Tee&) = delete;
@@ -39,7 +39,7 @@ class Tee {
 
   // Copies the bytes; waits while the slowest taker is too far behind.
   void write(Bytes bytes);
-  // Waits until all takers have had all bytes: what they did is then seen by the caller.
+  // Waits until all takers have consumed all bytes; their effects are then visible to the caller.
   void drain();
 
  private:
@@ -59,8 +59,8 @@ class Tee {
   std::vector<std::thread> threads_;  // of the first takers; the others have none
 };
 
-// Takes an object from front to end, as it arrives, before anybody has checked it. One thread at a
-// time, not always the same.
+// Consumes an object from front to end while it arrives, before it is verified. Called by one
+// thread at a time, not always the same.
 class Follower {
  public:
   virtual ~Follower() = default;
@@ -68,13 +68,13 @@ class Follower {
   virtual Status finish() = 0;  // behind the last byte
 };
 
-// Takes pieces in any order from several threads. Pieces that come in order are hashed from memory;
-// one that came early is read back when its turn comes; when a piece comes twice, as after a retry,
-// the whole file is hashed at the end. With a follower, pieces that come in order go there alone:
-// the file has only those that came early.
+// Accepts pieces in any order from several threads. Pieces in order are hashed from memory; an
+// early piece is read back in its turn; if a piece comes twice, as after a retry, the whole file is
+// hashed at the end. With a follower, pieces in order go only to it, and the file holds only the
+// early ones.
 class FetchSink final : public Sink {
  public:
-  // Takes the disk space at once. `received` counts bytes, `stop` ends the download.
+  // Reserves the disk space at once. `received` counts bytes; `stop` ends the download.
   static Result<std::unique_ptr<FetchSink>> create(const std::filesystem::path& path,
                                                    uint64_t size_bytes,
                                                    std::atomic<uint64_t>* received,
@@ -85,7 +85,7 @@ class FetchSink final : public Sink {
   Status write(uint64_t offset, std::span<const uint8_t> bytes) override;
   // The sha-256 of the file as it is now. Once, after the last write().
   Result<Digest> finish();
-  // What came of the follower, after finish().
+  // The result of the follower, after finish().
   Status followed();
 
  private:

@@ -52,7 +52,7 @@ PartStream::~PartStream() {
   if (!finished_) abandon();
 }
 
-// A share of what there was so far: the same parts for the same entries, whatever the speeds are.
+// Proportional to the payloads so far, so that the same entries give the same parts at any speed.
 uint64_t PartStream::part_limit() const {
   constexpr uint64_t kFirst = uint64_t{1} << 20, kShare = 4;
   const uint64_t limit = std::min(payload_bytes_ / kShare, burst_limit_);

@@ -13,12 +13,11 @@
 
 namespace deltawire {
 
-// Bytes of an entry: its own, or a tensor's that outlives the stream.
+// Bytes of an entry: owned, or of a tensor that outlives the stream.
 struct Payload {
-  Bytes bytes;                        // of a tensor: only their number counts
-  std::shared_ptr<const void> owner;  // null: a tensor's
-  std::shared_ptr<const Body> contents =
-      {};  // of a tensor: gives the same however often it is read
+  Bytes bytes;                                // of a tensor: only their number counts
+  std::shared_ptr<const void> owner;          // null: a tensor's
+  std::shared_ptr<const Body> contents = {};  // of a tensor: the same bytes at every read
 
   static Payload of(std::shared_ptr<const Body> contents, Bytes bytes) {
     return {bytes, nullptr, std::move(contents)};
@@ -32,36 +31,36 @@ struct Payload {
 struct PartStreamOptions {
   std::string folder;  // where the parts go, with its '/': see part_folder()
   Digest base;         // state digest
-  // The most; a larger payload has a part of its own. The first parts are smaller, so that the
-  // network has work early and little is left for it when the last tensor is encoded.
+  // Maximum size; a larger payload has its own part. The first parts are smaller, so that uploads
+  // start early and little is left to upload when the last tensor is encoded.
   uint64_t part_bytes = uint64_t{64} << 20;
-  uint64_t memory_bytes = uint64_t{512} << 20;  // of payloads on their way
+  uint64_t memory_bytes = uint64_t{512} << 20;  // of payloads being uploaded
   unsigned uploads = 4;                         // at once
-  // Told of every part that was put, from an upload thread; may be empty.
+  // Called for every part that was put, from an upload thread; may be empty.
   std::function<Status(const std::string& name, const Body& body)> keep;
 };
 
-// A part is finished and put as soon as it is full. Destroyed before finish() has succeeded, it
-// takes back what it had put, as far as the store lets it. One thread.
+// Puts a part as soon as it is full. If finish() has not succeeded, the destructor removes the
+// parts from the store, as far as the store allows it. For one thread.
 class PartStream {
  public:
   PartStream(Store& store, PartStreamOptions options, PublishClock clock,
              UploadQueue::KeepGoing keep_going);
   ~PartStream();
 
-  // Blocks while too much is on its way.
+  // Blocks while too many bytes are being uploaded.
   Status add(DeltaEntry entry, Payload payload);
-  // So many bytes of payloads come next, all at once: shared out to as many parts as are put side
-  // by side. To hash a part takes one thread, and nobody is left to be waited for.
+  // Announces that this many bytes of payloads come next, all at once. They are split over as many
+  // parts as are uploaded in parallel, because hashing a part takes one thread.
   void expect(uint64_t payload_bytes) {
     burst_limit_ = (payload_bytes + options_.uploads - 1) / options_.uploads;
   }
-  void expect_no_more() { burst_limit_ = UINT64_MAX; }  // from now on they come one by one
+  void expect_no_more() { burst_limit_ = UINT64_MAX; }  // from now on payloads come one by one
 
-  // Names of removed tensors stand in the last part. Without them and without entries there is
-  // none.
+  // The last part holds the names of removed tensors. Without them and without entries there is no
+  // part.
   Status finish(std::vector<std::string> removed);
-  // Takes back everything that was put: the version will not be.
+  // Removes all parts from the store, since the version will not be committed.
   void abandon();
 
   uint64_t payload_bytes() const noexcept { return payload_bytes_; }  // so far

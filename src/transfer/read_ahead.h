@@ -1,4 +1,5 @@
-// A large body on its way to a store: made by one thread, hashed by another, sent by the store's.
+// Uploads a large body with one thread producing it, one hashing it and the store's thread sending
+// it.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,8 @@
 
 namespace deltawire {
 
-// Like HashingBody, for a body that takes time to make. A store that reads it in order gets pieces
-// that are there already; what is read in another order is read from the body itself.
+// Like HashingBody, for a body that is slow to produce. A store that reads in order gets prefetched
+// pieces; other reads go to the body itself.
 class ReadAhead final : public Body {
  public:
   explicit ReadAhead(const Body& body);

@@ -1,4 +1,4 @@
-// Work for the network that goes on beside work for the processor.
+// Runs network jobs in parallel with computation.
 #pragma once
 
 #include <atomic>
@@ -26,29 +26,29 @@ class PublishClock {
   double start_;
 };
 
-// Jobs on threads of their own, begun in order. What waits or runs holds memory, so push() blocks
-// while that is over a limit. The first failure ends it: jobs that have not begun are dropped, and
+// Runs jobs on its own threads and starts them in order. Queued and running jobs hold memory, so
+// push() blocks while that exceeds a limit. The first failure drops the jobs that have not begun;
 // push() and finish() return it. push() and finish() are for one thread.
 class UploadQueue {
  public:
   using Job = std::function<Status()>;
-  // False cancels: asked several times a second while push() or finish() wait.
+  // False cancels. Called several times a second while push() or finish() wait.
   using KeepGoing = std::function<bool()>;
 
   // `doing`: what its jobs do, for messages.
   UploadQueue(const char* doing, unsigned threads, uint64_t max_bytes, PublishClock clock,
               KeepGoing keep_going);
-  ~UploadQueue();  // drops what has not begun, waits for what has, which stopping() hurries
+  ~UploadQueue();  // drops jobs that have not begun and waits for running ones
   UploadQueue(const UploadQueue&) = delete;
   UploadQueue& operator=(const UploadQueue&) = delete;
 
-  // `bytes` count from now until the job has ended. A job larger than the limit waits until it is
-  // alone.
+  // `bytes` count until the job has ended. A job larger than the limit waits until no other is
+  // queued.
   Status push(uint64_t bytes, Job job);
   Status finish();
 
-  // True once what runs is of no use any more: a job failed, it was cancelled, it is being
-  // destroyed. Jobs that take long look at it.
+  // True once running jobs are useless: a job failed, the queue was cancelled or is being
+  // destroyed. Long jobs check it.
   const std::atomic<bool>& stopping() const noexcept { return stopping_; }
 
   // From the begin of the first job to the end of the last one so far; none: nothing was pushed.
@@ -61,7 +61,7 @@ class UploadQueue {
   };
   void work();
   void fail(Status status);  // with the mutex held
-  // Waits until `ready` holds; false when that was cut short by a failure or a cancellation.
+  // Waits until `ready` holds; false after a failure or a cancellation.
   bool wait(std::unique_lock<std::mutex>& lock, const std::function<bool()>& ready);
 
   const char* const doing_;

@@ -93,8 +93,8 @@ TEST(Command, ReportsExitStatusWithAnotherThreadReaping) {
 TEST(Command, UnknownExitStatusIsAFailure) {
   for (const auto disposition : {SIG_DFL, SIG_IGN}) {
     const auto before = ::signal(SIGCHLD, disposition);
-    EXPECT_FAILS(run_command("kill -9 $PPID", {}), kUnavailable, "ended is not known");
-    EXPECT_FAILS(run_command("kill -9 0", {}), kUnavailable, "ended is not known");
+    EXPECT_FAILS(run_command("kill -9 $PPID", {}), kUnavailable, "is unknown");
+    EXPECT_FAILS(run_command("kill -9 0", {}), kUnavailable, "is unknown");
     ::signal(SIGCHLD, before);
   }
 }

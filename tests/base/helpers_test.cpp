@@ -10,6 +10,7 @@
 #include "base/process.h"
 #include "base/spare_vectors.h"
 #include "base/sync_point.h"
+#include "base/text.h"
 #include "base/thread_pool.h"
 #include "test_files.h"
 

@@ -14,7 +14,7 @@ void fill_for_fsck(TestChain& real) {
   real.add_anchor(5);
   real.add_merged(3, 5);
   real.add_merged(0, 2);
-  ASSERT_TRUE(pin_version(real.chain, 2).ok());
+  ASSERT_TRUE(real.chain.pin(2).ok());
   ASSERT_TRUE(write_heartbeat(*real.memory, {.name = "r", .host = "h"}).ok());
   ASSERT_TRUE(put_trash(*real.memory, {1'700'000'000, {}, {}}).ok());
 }

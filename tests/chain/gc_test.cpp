@@ -1,4 +1,3 @@
-#include "chain/gc.h"
 
 #include <chrono>
 
@@ -27,7 +26,7 @@ void fill(TestChain& real, int versions = 20) {
 // `now` is the store's clock.
 GcReport collect(const TestChain& real, uint64_t keep, int64_t now, bool dry_run = false) {
   real.memory->set_clock(now);
-  return must(collect_garbage(real.chain, {keep, kGrace, dry_run}));
+  return must(real.chain.collect_garbage({keep, kGrace, dry_run}));
 }
 
 size_t num_objects(Store& store, std::string_view prefix) {
@@ -66,7 +65,7 @@ class GcTest : public ::testing::Test {
 };
 
 TEST_F(GcTest, KeepsTheNewestVersionsAndTheirAnchor) {
-  const int64_t now = unix_now();
+  const int64_t now = unix_seconds();
   const size_t parts = num_objects(*real.memory, "parts/") + num_objects(*real.memory, "full/");
   const GcReport report = collect(real, 3, now);
   EXPECT_EQ(report.head, 19U);
@@ -94,16 +93,16 @@ TEST_F(GcTest, KeepsTheNewestVersionsAndTheirAnchor) {
 
 TEST_F(GcTest, KeepsAllOfAShortChain) {
   for (const uint64_t keep : {20, 21, 1000}) {
-    const GcReport report = collect(real, keep, unix_now());
+    const GcReport report = collect(real, keep, unix_seconds());
     EXPECT_EQ(report.num_versions + report.num_hops + report.num_noted, 0U);
   }
-  EXPECT_FAILS(collect_garbage(real.chain, {0, 0}), kInvalidArgument);
-  EXPECT_EQ(collect(TestChain(), 1, unix_now()).num_versions, 0U);
+  EXPECT_FAILS(real.chain.collect_garbage({0, 0}), kInvalidArgument);
+  EXPECT_EQ(collect(TestChain(), 1, unix_seconds()).num_versions, 0U);
 }
 
 TEST_F(GcTest, DryRunChangesNothingAndReportsTheSame) {
   ASSERT_TRUE(real.memory->put("parts/0000000003-dead/x", MemoryBody("x")).ok());
-  const int64_t now = unix_now() + 2 * kGrace;
+  const int64_t now = unix_seconds() + 2 * kGrace;
   const size_t before = num_objects(*real.memory, "");
   const GcReport dry = collect(real, 3, now, true);
   EXPECT_EQ(num_objects(*real.memory, ""), before);
@@ -120,24 +119,24 @@ TEST_F(GcTest, DryRunChangesNothingAndReportsTheSame) {
 }
 
 TEST_F(GcTest, KeepsWhatAPinNeeds) {
-  ASSERT_TRUE(pin_version(real.chain, 8).ok());
-  ASSERT_TRUE(pin_version(real.chain, 12).ok());
+  ASSERT_TRUE(real.chain.pin(8).ok());
+  ASSERT_TRUE(real.chain.pin(12).ok());
   EXPECT_EQ(list_pins(*real.memory).value(), (std::vector<uint64_t>{8, 12}));
-  int64_t now = unix_now();
+  int64_t now = unix_seconds();
   const GcReport report = collect(real, 1, now);
   EXPECT_EQ(report.kept, (std::vector<VersionRange>{{6, 8}, {11, 12}, {15, 19}}));
   collect(real, 1, now += kGrace);
   expect_sound(real);
   for (const uint64_t version : {6, 7, 8, 11, 12, 15, 19}) EXPECT_TRUE(can_read(real, version));
   EXPECT_EQ(real.chain.head().value(), 19U);
-  ASSERT_TRUE(unpin_version(real.chain, 8).ok());
-  EXPECT_FAILS(unpin_version(real.chain, 8), kNotFound, "version 8");
+  ASSERT_TRUE(real.chain.unpin(8).ok());
+  EXPECT_FAILS(real.chain.unpin(8), kNotFound, "version 8");
   collect(real, 1, now);
   collect(real, 1, now + kGrace);
   EXPECT_EQ(real.chain.version(7).status().code(), Code::kNotFound);
   expect_sound(real);
   EXPECT_TRUE(can_read(real, 12));
-  EXPECT_FAILS(pin_version(real.chain, 7), kNotFound);
+  EXPECT_FAILS(real.chain.pin(7), kNotFound);
 }
 
 TEST(Gc, RaceWithAPinHasOneWinner) {
@@ -155,15 +154,15 @@ TEST(Gc, RaceWithAPinHasOneWinner) {
     real.hooks->before = [&](std::string_view, std::string_view) {
       if (left-- == 0) {
         reached = true;
-        outcome = pin_version(other, 8);
+        outcome = other.pin(8);
       }
       return Status();
     };
-    ASSERT_TRUE(collect_garbage(real.chain, {1, 0}).ok());
+    ASSERT_TRUE(real.chain.collect_garbage({1, 0}).ok());
     real.hooks->before = {};
     if (!reached) break;
-    real.memory->set_clock(unix_now() + 1);
-    ASSERT_TRUE(collect_garbage(real.chain, {1, 0}).ok());
+    real.memory->set_clock(unix_seconds() + 1);
+    ASSERT_TRUE(real.chain.collect_garbage({1, 0}).ok());
     if (outcome.ok()) {
       ++pinned;
       EXPECT_TRUE(can_read(real, 8)) << n;
@@ -183,7 +182,7 @@ Heartbeat reader(std::optional<uint64_t> from, uint64_t to, int64_t now, int64_t
 }
 
 TEST_F(GcTest, KeepsLeasedVersions) {
-  int64_t now = unix_now();
+  int64_t now = unix_seconds();
   ASSERT_TRUE(write_heartbeat(*real.memory, reader(3, 9, now, now + 10 * kGrace)).ok());
   EXPECT_EQ(collect(real, 1, now).kept, (std::vector<VersionRange>{{0, 9}, {15, 19}}));
   collect(real, 1, now += kGrace);
@@ -198,14 +197,14 @@ TEST_F(GcTest, KeepsLeasedVersions) {
 }
 
 TEST_F(GcTest, LimitsLeasesOfFastClocks) {
-  const int64_t now = unix_now();
+  const int64_t now = unix_seconds();
   ASSERT_TRUE(write_heartbeat(*real.memory, reader({}, 9, now, now + 1'000'000'000)).ok());
   EXPECT_EQ(collect(real, 1, now + kMaxLeaseSeconds - 1, true).kept.size(), 2U);
   EXPECT_EQ(collect(real, 1, now + kMaxLeaseSeconds, true).kept.size(), 1U);
 }
 
 TEST_F(GcTest, ServesAReaderThatPlannedBeforeItsLease) {
-  int64_t now = unix_now();
+  int64_t now = unix_seconds();
   const Plan plan = plan_catch_up(real.chain, {}, 9).value();
   collect(real, 1, now);  // sees no lease: the records go
   ASSERT_TRUE(write_heartbeat(*real.memory, reader({}, 9, now, now + 3 * kGrace)).ok());
@@ -221,7 +220,7 @@ TEST_F(GcTest, ServesAReaderThatPlannedBeforeItsLease) {
 TEST_F(GcTest, UnreadableHeartbeatDelaysDeletion) {
   ASSERT_TRUE(real.memory->put("replicas/x.json", MemoryBody("{}")).ok());
   const Plan plan = plan_catch_up(real.chain, {}, 9).value();  // what its replica may be reading
-  const int64_t now = unix_now();
+  const int64_t now = unix_seconds();
   const GcReport first = collect(real, 1, now);
   EXPECT_EQ(first.num_versions, 15U);
   const GcReport second = collect(real, 1, now + 2 * kGrace);
@@ -233,9 +232,9 @@ TEST_F(GcTest, UnreadableHeartbeatDelaysDeletion) {
   }
   EXPECT_EQ(follow_plan(*real.memory, plan, {}).value(), real.states[9]);
   // But not for ever.
-  EXPECT_EQ(collect(real, 1, unix_now() + kMaxLeaseSeconds + 2).num_deleted, first.num_noted);
+  EXPECT_EQ(collect(real, 1, unix_seconds() + kMaxLeaseSeconds + 2).num_deleted, first.num_noted);
   EXPECT_EQ(num_objects(*real.memory, "replicas/"), 1U);
-  EXPECT_EQ(collect(real, 1, unix_now() + 31 * 24 * 3600).num_forgotten, 1U);
+  EXPECT_EQ(collect(real, 1, unix_seconds() + 31 * 24 * 3600).num_forgotten, 1U);
   EXPECT_EQ(num_objects(*real.memory, "replicas/"), 0U);
 }
 
@@ -249,7 +248,7 @@ TEST_F(GcTest, RemovesOrphansInTwoSteps) {
   for (const char* name : {"parts/0000000020-live/x", "notes.txt", "parts/y"}) {
     ASSERT_TRUE(real.memory->put(name, MemoryBody(bytes)).ok());
   }
-  int64_t now = unix_now();
+  int64_t now = unix_seconds();
   EXPECT_EQ(collect(real, 100, now).num_orphans, 0U);  // too young
   const GcReport noted = collect(real, 100, now += kGrace + 5);
   EXPECT_EQ(noted.num_orphans, 4U);
@@ -266,7 +265,7 @@ TEST(Gc, KeepsANotedOrphanOnceARecordNamesIt) {
   // A compaction that took longer than the grace period.
   TestChain real;
   fill(real);
-  int64_t now = unix_now();
+  int64_t now = unix_seconds();
   const std::string bytes =
       real.memory->get(real.records[13].manifest.parts[0].name, 1 << 20).value();
   const PartRef part{"parts/0000000013-slow/part-00000.safetensors", bytes.size(),
@@ -283,7 +282,7 @@ TEST(Gc, RefusesAChainWithoutAnchor) {
   TestChain real;
   for (int v = 0; v < 8; ++v) real.publish_step();
   ASSERT_TRUE(real.memory->remove(real.records[0].manifest.parts[0].name).ok());
-  EXPECT_FAILS(collect_garbage(real.chain, {2, kGrace}), kCorruption,
+  EXPECT_FAILS(real.chain.collect_garbage({2, kGrace}), kCorruption,
                "no anchor leads to version 7");
   EXPECT_EQ(versions_of(real), numbers(0, 7));
 }
@@ -294,11 +293,11 @@ TEST_F(GcTest, IgnoresAnAnchorWithoutItsObjects) {
   const HopRecord anchor = read_hop(real.chain, hops[0]).value();
   ASSERT_FALSE(anchor.base.has_value());
   ASSERT_TRUE(real.memory->remove(anchor.parts[0].name).ok());
-  EXPECT_EQ(collect(real, 3, unix_now()).kept, (std::vector<VersionRange>{{11, 19}}));
+  EXPECT_EQ(collect(real, 3, unix_seconds()).kept, (std::vector<VersionRange>{{11, 19}}));
 }
 
 TEST_F(GcTest, ForgedNotesDeleteNothing) {
-  const int64_t now = unix_now();
+  const int64_t now = unix_seconds();
   // The store's clock makes each note older than the grace period.
   const auto put_note = [&](const Trash& trash) {
     real.memory->set_clock(now - 10 * kGrace);
@@ -342,13 +341,13 @@ TEST(Gc, MeasuresTheGracePeriodByTheStoreClock) {
     for (const bool can_be_asked : {true, false}) {
       SCOPED_TRACE(std::to_string(ahead) + (can_be_asked ? ", asked" : ", not asked"));
       TestChain real;
-      const int64_t now = unix_now() + ahead;
+      const int64_t now = unix_seconds() + ahead;
       real.memory->set_clock(now);
       fill(real);
       const Chain chain = can_be_asked ? Chain::open(real.memory, {}).value() : real.chain;
       const auto at = [&](int64_t seconds) {
         real.memory->set_clock(now + seconds);
-        return collect_garbage(chain, {3, kGrace}).value();
+        return chain.collect_garbage({3, kGrace}).value();
       };
       const GcReport first = at(0);
       EXPECT_EQ(first.num_versions, 15U);
@@ -371,7 +370,7 @@ TEST(Gc, NoteAgeIsByTheStoreClock) {
   for (const int64_t ahead : kFarOff) {
     TestChain real;
     fill(real);
-    const int64_t now = unix_now();
+    const int64_t now = unix_seconds();
     ASSERT_TRUE(real.memory->put("parts/0000000003-dead/x", MemoryBody("x")).ok());
     ASSERT_TRUE(
         put_trash(*real.memory, {now + ahead, {}, {{"parts/0000000003-dead/x", 1, ""}}}).ok());
@@ -384,7 +383,7 @@ TEST(Gc, LeasesExpireByTheStoreClock) {
   for (const int64_t ahead : kFarOff) {
     TestChain real;
     fill(real);
-    const int64_t now = unix_now(), his = now + ahead;
+    const int64_t now = unix_seconds(), his = now + ahead;
     real.memory->set_clock(now);
     ASSERT_TRUE(write_heartbeat(*real.memory, reader({}, 9, his, his + kLeaseSeconds)).ok());
     const GcReport live = collect(real, 1, now + kLeaseSeconds - 1, true);
@@ -416,25 +415,25 @@ class StoreWithoutTimes final : public ForwardingStore {
 TEST_F(GcTest, NeedsStoreTimesForAGracePeriod) {
   const size_t before = num_objects(*real.memory, "");
   const Chain chain = Chain::open(std::make_shared<StoreWithoutTimes>(real.memory)).value();
-  EXPECT_FAILS(collect_garbage(chain, {1, kGrace}), kUnsupported, "no times");
+  EXPECT_FAILS(chain.collect_garbage({1, kGrace}), kUnsupported, "no times");
   EXPECT_EQ(num_objects(*real.memory, ""), before);
   // A dry run works with this machine's clock, which may be wrong.
-  const GcReport dry = collect_garbage(chain, {1, kGrace, true}).value();
+  const GcReport dry = chain.collect_garbage({1, kGrace, true}).value();
   EXPECT_EQ(dry.num_versions, 15U);
   ASSERT_EQ(dry.notes.size(), 1U);
   EXPECT_TRUE(contains(dry.notes[0], "clock of this machine"));
   // Without a grace period, no times are needed.
-  EXPECT_EQ(collect_garbage(chain, {1, 0}).value().num_versions, 15U);
-  EXPECT_GT(collect_garbage(chain, {1, 0}).value().num_deleted, 0U);
+  EXPECT_EQ(chain.collect_garbage({1, 0}).value().num_versions, 15U);
+  EXPECT_GT(chain.collect_garbage({1, 0}).value().num_deleted, 0U);
   expect_sound(real);
 }
 
 // ---- reasons
 
 TEST_F(GcTest, ReportsWhyVersionsAreKept) {
-  ASSERT_TRUE(pin_version(real.chain, 8).ok());
-  ASSERT_TRUE(pin_version(real.chain, 18).ok());
-  const int64_t now = unix_now();
+  ASSERT_TRUE(real.chain.pin(8).ok());
+  ASSERT_TRUE(real.chain.pin(18).ok());
+  const int64_t now = unix_seconds();
   real.memory->set_clock(now);
   ASSERT_TRUE(write_heartbeat(*real.memory, reader(12, 13, now, now + 60)).ok());
   const GcReport report = collect(real, 3, now, true);
@@ -451,7 +450,7 @@ TEST_F(GcTest, ReportsWhyVersionsAreKept) {
 }
 
 TEST_F(GcTest, ReportsWhyObjectsWait) {
-  const int64_t now = unix_now();
+  const int64_t now = unix_seconds();
   const GcReport noted = collect(real, 3, now);
   ASSERT_TRUE(write_heartbeat(*real.memory, reader({}, 9, now, now + 10 * kGrace)).ok());
   const GcReport read = collect(real, 3, now + kGrace);
@@ -486,7 +485,7 @@ TEST(Gc, SignedChainNeedsSignatureChecks) {
   const size_t before = num_objects(*real.memory, "");
   const Chain blind = Chain::open(real.memory, {}).value();
   const GcOptions options{1, 0};
-  EXPECT_FAILS(collect_garbage(blind, options), kInvalidArgument, std::string(64, 'a'),
+  EXPECT_FAILS(blind.collect_garbage(options), kInvalidArgument, std::string(64, 'a'),
                "must check signatures");
   EXPECT_EQ(num_objects(*real.memory, ""), before);
   // Someone with write access to the store adds unsigned full versions on top.
@@ -499,9 +498,9 @@ TEST(Gc, SignedChainNeedsSignatureChecks) {
     forged.chain_bytes = real.records[19].manifest.chain_bytes + forged.part_bytes();
     ASSERT_TRUE(commit_version(stranger, forged).ok());
   }
-  EXPECT_FAILS(collect_garbage(blind, options), kInvalidArgument, "is signed with key");
+  EXPECT_FAILS(blind.collect_garbage(options), kInvalidArgument, "is signed with key");
   const Chain trusting = open_with_keys(real.memory, {{}, trust_signed}).value();
-  EXPECT_FAILS(collect_garbage(trusting, options), kCorruption, "manifests/0000000023.json",
+  EXPECT_FAILS(trusting.collect_garbage(options), kCorruption, "manifests/0000000023.json",
                "signature");
   for (uint64_t version = 0; version < 20; ++version) EXPECT_TRUE(can_read(real, version));
   // With the trusted key gc works once the forged versions are gone; with `signed_too` it works
@@ -509,13 +508,12 @@ TEST(Gc, SignedChainNeedsSignatureChecks) {
   for (uint64_t version = 20; version < 24; ++version) {
     ASSERT_TRUE(real.memory->remove(manifest_name(version)).ok());
   }
-  EXPECT_EQ(collect_garbage(trusting, options).value().num_versions, 15U);
+  EXPECT_EQ(trusting.collect_garbage(options).value().num_versions, 15U);
   SignedTestChain left;
   fill(left);
   GcOptions anyway = options;
   anyway.signed_too = true;
-  EXPECT_EQ(collect_garbage(Chain::open(left.memory, {}).value(), anyway).value().num_versions,
-            15U);
+  EXPECT_EQ(Chain::open(left.memory, {})->collect_garbage(anyway).value().num_versions, 15U);
 }
 
 // ---- temporaries
@@ -539,11 +537,11 @@ TEST(Gc, RemovesTemporaryFilesOfKilledWriters) {
   const auto old = leave(".deltawire-old", 25), young = leave(".deltawire-young", 23),
              strange = leave(".keep", 48);
   const Chain chain = Chain::open(store, {}).value();
-  EXPECT_EQ(collect_garbage(chain, {100, kGrace, true}).value().num_temporaries, 1U);
+  EXPECT_EQ(chain.collect_garbage({100, kGrace, true}).value().num_temporaries, 1U);
   EXPECT_TRUE(fs::exists(old));
   // A grace period of more than a day applies to temporary files, too.
-  EXPECT_EQ(collect_garbage(chain, {100, 26 * 3600, false}).value().num_temporaries, 0U);
-  EXPECT_EQ(collect_garbage(chain, {100, kGrace, false}).value().num_temporaries, 1U);
+  EXPECT_EQ(chain.collect_garbage({100, 26 * 3600, false}).value().num_temporaries, 0U);
+  EXPECT_EQ(chain.collect_garbage({100, kGrace, false}).value().num_temporaries, 1U);
   EXPECT_FALSE(fs::exists(old));
   EXPECT_TRUE(fs::exists(young));
   EXPECT_TRUE(fs::exists(strange));
@@ -552,7 +550,7 @@ TEST(Gc, RemovesTemporaryFilesOfKilledWriters) {
 TEST_F(GcTest, RefusesTheCommitOfAPrunedVersion) {
   Manifest late = real.records[5].manifest;
   late.publisher = "sleeper:1";
-  int64_t now = unix_now();
+  int64_t now = unix_seconds();
   collect(real, 3, now);
   EXPECT_FAILS(commit_version(real.chain, late).status, kConflict, "can no longer be committed");
   EXPECT_EQ(real.chain.head().value(), 19U);
@@ -568,9 +566,9 @@ TEST(Gc, SurvivesAKillAtAnyRequest) {
     for (uint64_t n = 0;; ++n) {
       TestChain real;
       fill(real);
-      ASSERT_TRUE(pin_version(real.chain, 8).ok());
+      ASSERT_TRUE(real.chain.pin(8).ok());
       must(real.memory->put("parts/0000000003-dead/x", MemoryBody("x")));
-      int64_t now = unix_now() + kGrace + 5;
+      int64_t now = unix_seconds() + kGrace + 5;
       const Lease lease{12, 13, now + 10 * kGrace};
       ASSERT_TRUE(
           write_heartbeat(*real.memory, {.name = "r", .host = "h", .seen = now, .lease = lease})
@@ -585,7 +583,7 @@ TEST(Gc, SurvivesAKillAtAnyRequest) {
         return left-- <= 0 ? unavailable("killed") : Status();
       };
       real.memory->set_clock(now);
-      const auto report = collect_garbage(real.chain, {3, kGrace});
+      const auto report = real.chain.collect_garbage({3, kGrace});
       real.hooks->before = {};
       if (report.ok()) break;
       ++killed;

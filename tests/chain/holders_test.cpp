@@ -47,7 +47,7 @@ TEST_F(HoldersTest, ReportsWhichReplicasLackAVersion) {
 TEST_F(HoldersTest, WaitsForLiveReplicasOnly) {
   beat("late", version(1));
   const auto memory = std::static_pointer_cast<MemoryStore>(chain_.store());
-  memory->set_clock(unix_now() - 1000);
+  memory->set_clock(unix_seconds() - 1000);
   beat("gone", version(0));
   memory->set_clock(0);
   std::thread replica([&] {

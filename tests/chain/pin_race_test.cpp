@@ -3,7 +3,6 @@
 
 #include <condition_variable>
 
-#include "chain/gc.h"
 #include "chain/retention.h"
 #include "store/forwarding_store.h"
 #include "support/test_chain.h"
@@ -116,8 +115,8 @@ class PinRace : public ::testing::Test {
       threads.emplace_back([&, i, store] {
         const Result<Chain> chain = Chain::open(store, {});
         EXPECT_TRUE(chain.ok());
-        outcomes[i] = actors[i] == Actor::kGc ? collect_garbage(*chain, {1, 0}).status()
-                                              : pin_version(*chain, kPinned);
+        outcomes[i] =
+            actors[i] == Actor::kGc ? chain->collect_garbage({1, 0}).status() : chain->pin(kPinned);
         schedule.end(i);
       });
     }
@@ -137,8 +136,8 @@ class PinRace : public ::testing::Test {
     }
     // Later collections must not remove it either.
     for (const int64_t later : {1, 2}) {
-      memory->set_clock(unix_now() + later);
-      EXPECT_TRUE(collect_garbage(after, {1, 0}).ok());
+      memory->set_clock(unix_seconds() + later);
+      EXPECT_TRUE(after.collect_garbage({1, 0}).ok());
     }
     if (pinned) {
       const Result<Plan> plan = plan_catch_up(after, {}, kPinned);
@@ -207,7 +206,7 @@ TEST_F(PinRace, EveryOrderOfAPinBetweenTwoGcs) {
 // A second pin that fails at any point leaves the first in place.
 TEST_F(PinRace, FailedSecondPinKeepsTheFirst) {
   TestChain& real = real_;
-  ASSERT_TRUE(pin_version(real.chain, kPinned).ok());
+  ASSERT_TRUE(real.chain.pin(kPinned).ok());
   for (int64_t n = 0;; ++n) {
     int64_t left = n;
     bool failed = false;
@@ -216,7 +215,7 @@ TEST_F(PinRace, FailedSecondPinKeepsTheFirst) {
       failed = true;
       return unavailable("told so");
     };
-    const Status outcome = pin_version(real.chain, kPinned);
+    const Status outcome = real.chain.pin(kPinned);
     real.hooks->before = {};
     EXPECT_EQ(list_pins(*real.memory).value(), (std::vector<uint64_t>{kPinned})) << n;
     if (!failed) break;
@@ -227,23 +226,23 @@ TEST_F(PinRace, FailedSecondPinKeepsTheFirst) {
 // An unreadable note may belong to a running gc.
 TEST_F(PinRace, UnreadableNoteRefusesAPin) {
   ASSERT_TRUE(real_.memory->put("trash/0000000001-x.json", MemoryBody("{}")).ok());
-  EXPECT_TRUE(testing::is_failure(pin_version(real_.chain, kPinned), Code::kUnsupported,
-                                  "trash/0000000001-x.json") ||
-              testing::is_failure(pin_version(real_.chain, kPinned), Code::kCorruption,
-                                  "trash/0000000001-x.json"));
+  EXPECT_TRUE(
+      testing::is_failure(real_.chain.pin(kPinned), Code::kUnsupported,
+                          "trash/0000000001-x.json") ||
+      testing::is_failure(real_.chain.pin(kPinned), Code::kCorruption, "trash/0000000001-x.json"));
   EXPECT_TRUE(list_pins(*real_.memory)->empty());
 }
 
 // The records that lead to a pinned version may be unreadable for a moment only.
 TEST_F(PinRace, KeepsAnUnreadableAnchorForThePin) {
-  ASSERT_TRUE(pin_version(real_.chain, kPinned).ok());
+  ASSERT_TRUE(real_.chain.pin(kPinned).ok());
   real_.hooks->before = [](std::string_view call, std::string_view name) -> Status {
     const bool anchor = name == manifest_name(6) || name == manifest_name(0);
     return call == "get" && anchor ? corruption("a bit was wrong") : Status();
   };
-  ASSERT_TRUE(collect_garbage(real_.chain, {1, 0}).ok());
-  real_.memory->set_clock(unix_now() + 1);
-  ASSERT_TRUE(collect_garbage(real_.chain, {1, 0}).ok());
+  ASSERT_TRUE(real_.chain.collect_garbage({1, 0}).ok());
+  real_.memory->set_clock(unix_seconds() + 1);
+  ASSERT_TRUE(real_.chain.collect_garbage({1, 0}).ok());
   real_.hooks->before = {};
   const Plan plan = must(plan_catch_up(real_.chain, {}, kPinned));
   EXPECT_EQ(follow_plan(*real_.memory, plan, {}).value(), real_.states[kPinned]);

@@ -247,7 +247,7 @@ TEST_F(TrlVersions, RemovesUnfinishedAnchors) {
   const auto store = std::shared_ptr<Store>(*open_store(folder.path().string(), {}));
   ForeignDraft draft{.version = 1, .full = true, .tensors = {spec_of(before_.tensors.at("w"))}};
   auto writer = trl_files().create(store, draft, {}).value();
-  EXPECT_FAILS(writer->finish(), kInvalidArgument, "did not come");
+  EXPECT_FAILS(writer->finish(), kInvalidArgument, "was not added");
   writer.reset();
   EXPECT_TRUE(trl_files().versions(*store)->empty());
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path() / "anchors"), {}), 0);

@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <iterator>
 
-#include "base/bytes.h"
+#include "base/text.h"
 
 namespace deltawire {
 namespace {

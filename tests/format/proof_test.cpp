@@ -62,7 +62,7 @@ TEST(Proof, NamesATensorWithOneWrongBit) {
   Proof all = proof_of({left, model.whole_flat()});
   ASSERT_TRUE(all.add(proof_of({right})).ok());
   EXPECT_FAILS(all.check(model.schema, model.manifest), kBaseMismatch,
-               "what is held is not version 5: tensor \"wide\": expected");
+               "the weights held are not those of version 5: tensor \"wide\": expected");
 }
 
 TEST(Proof, DetectsGapsAndOverlapsBeforeComparingSums) {

@@ -253,7 +253,7 @@ TEST(Exec, DoesNotRetryFailures) {
 
 TEST(Exec, KilledCommandHasUnknownStatus) {
   ReloadResult result = run("sleep 1000", quick(0, 0.1));
-  EXPECT_FAILS(result.status, kUnavailable, "did not end in 0.1 s");
+  EXPECT_FAILS(result.status, kUnavailable, "did not finish within 0.1 s");
   EXPECT_EQ(result.weights, Weights::kUnknown);
   EngineOptions options = quick();
   options.cancelled = [] { return true; };

@@ -121,7 +121,7 @@ TEST_F(RanksTest, VersionsCanBeProvenInAnySharding) {
                                << " processes: " << status.to_string();
     }
     model.step();
-    EXPECT_FAILS(prove(version, 3), kBaseMismatch, "what is held is not version");
+    EXPECT_FAILS(prove(version, 3), kBaseMismatch, "the weights held are not those of version");
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include "chain/chain.h"
 #include "chain/fsck.h"
-#include "chain/gc.h"
 #include "chain/heartbeat.h"
 #include "chain/named_objects.h"
 #include "checkpoints.h"
@@ -370,10 +369,10 @@ TEST_F(SideFilesTest, GcKeepsNamedFilesAndCollectsTheRest) {
   };
   const auto later = std::make_shared<LaterStore>(store);
   const Chain chain = Chain::open(later, {}).value();
-  const int64_t now = unix_now() + 10;
+  const int64_t now = unix_seconds() + 10;
   const auto collect = [&](uint64_t keep, int64_t at) {
     later->now = at;
-    must(collect_garbage(chain, {keep, 5}));
+    must(chain.collect_garbage({keep, 5}));
   };
   collect(2, now);  // keeps 4 and 5
   EXPECT_EQ(objects("files/").size(), 10U);

@@ -74,7 +74,7 @@ bool is_loaded(const Answer& answer) {
 Heartbeat beat_of(const TestChain& chain, const std::string& name, uint64_t version) {
   Heartbeat beat{.name = name, .id = name, .session = "1", .host = "gpu-17", .pid = 4711};
   beat.held = chain.records[version].identity();
-  beat.seen = unix_now();
+  beat.seen = unix_seconds();
   beat.interval_seconds = 60;
   return beat;
 }

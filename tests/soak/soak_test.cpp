@@ -5,7 +5,6 @@
 #include <cstdlib>
 
 #include "chain/chain.h"
-#include "chain/gc.h"
 #include "deltawire/checkpoint.h"
 #include "deltawire/publisher.h"
 #include "deltawire/replica.h"
@@ -85,7 +84,7 @@ TEST(Soak, ThousandsOfVersionsInConstantMemory) {
     ASSERT_EQ(must(replica->pull()).version, version);
     if (version % kCollectEvery == 0 && version != 0) {
       const auto chain = must(Chain::open(store, {}));
-      must(collect_garbage(chain, {.keep = 20, .grace_seconds = 0}));
+      must(chain.collect_garbage({.keep = 20, .grace_seconds = 0}));
       model.expect_equal(folder.path() / "replica");
     }
     if (version == kWarm) {

@@ -1,9 +1,10 @@
 // The wire protocol: signatures, addresses, answers, pieces of objects.
 #include "store/s3/sigv4.h"
 
+#include "base/text.h"
 #include "store/s3/address.h"
 #include "store/s3/answers.h"
-#include "store/s3/upload.h"
+#include "store/s3/bucket.h"
 #include "test_files.h"
 
 namespace deltawire::s3 {

@@ -52,7 +52,7 @@ def test_names_a_changed_element() -> None:
     proof = dw.live.Proof(weights)
     assert repr(proof) == "Proof(2 tensors)"
     assert proof.check("memory:named") == proof.check(dw.Chain("memory:named"), 1) == 1
-    with pytest.raises(dw.BaseMismatch, match='what is held is not version 0: tensor "a": expected'):
+    with pytest.raises(dw.BaseMismatch, match='the weights held are not those of version 0: tensor "a": expected'):
         proof.check("memory:named", 0)
     with pytest.raises(dw.BaseMismatch, match='tensor "b" is missing'):
         dw.live.Proof({"a": weights["a"]}).check("memory:named")

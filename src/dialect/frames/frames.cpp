@@ -15,14 +15,14 @@ namespace {
 constexpr size_t kCountField = 4;
 constexpr size_t kBytePosition = 4;
 constexpr size_t kRecord = kBytePosition + 1;
-// What is patched and then hashed at once: small enough for the first cache.
+// Bytes that are patched and then hashed at a time; they fit into the L1 cache.
 constexpr size_t kPatchWindow = size_t{16} << 10;
 
 void xor_window(const uint8_t* change, size_t size, uint8_t* data) noexcept {
   for (size_t i = 0; i < size; ++i) data[i] ^= change[i];
 }
 
-// Positions are checked as they are used: one look at each.
+// Positions are checked when they are used, so each is read once.
 class ByteList {
  public:
   ByteList(const uint8_t* content, size_t count, uint64_t array_bytes)

@@ -18,7 +18,7 @@
 
 namespace deltawire {
 
-// `checksummer` gets all new bytes of `data`, in order; null: nobody does.
+// `checksummer` gets all new bytes of `data`, in order; may be null.
 Status patch_xor_frame(Bytes frame, MutableBytes data, ZstdStream* zstd, Checksummer* checksummer);
 // Memory is five bytes for each changed byte; the frame must state its content's size.
 Status patch_overwrite_frame(Bytes frame, MutableBytes data, ZstdStream* zstd,

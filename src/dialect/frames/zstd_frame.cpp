@@ -1,7 +1,7 @@
 #include "dialect/frames/zstd_frame.h"
 
-// For the calls that take one block at a time, into memory of ours: the others copy all content
-// once more, from a window of theirs.
+// For the block-level calls, which write into our memory; the others copy all content once more
+// from their own window.
 #define ZSTD_STATIC_LINKING_ONLY
 #define ZSTD_DISABLE_DEPRECATE_WARNINGS
 #include <zstd.h>
@@ -14,7 +14,7 @@
 namespace deltawire {
 namespace {
 
-// What zstd's own streams take at most.
+// The limit of zstd's own streams.
 constexpr uint64_t kMaxWindowBytes = uint64_t{1} << 27;
 
 Status bad_frame(size_t zstd_error) {
@@ -58,7 +58,7 @@ Status ZstdStream::begin(Bytes frame, uint64_t max_bytes) {
     }
     content_bytes_ = header.frameContentSize;
   }
-  // A window of the frame's whole content is what small frames state.
+  // Small frames state a window as large as their content.
   if (header.windowSize > std::max(kMaxWindowBytes, max_bytes)) {
     return bad_payload("zstd window", "at most " + std::to_string(kMaxWindowBytes),
                        uint64_t{header.windowSize});
@@ -76,23 +76,18 @@ Status ZstdStream::start(uint64_t window_bytes, size_t block_bytes) {
   if (const size_t error = ZSTD_decompressBegin(context); ZSTD_isError(error) != 0) {
     return internal_error(std::string("zstd: ") + ZSTD_getErrorName(error));
   }
-  // As zstd's own streams reckon it: a window, a block, and what copies may run over.
+  // As zstd's own streams compute it: a window, a block and the bytes that copies may overrun.
   const size_t needed = ZSTD_decodingBufferSize_min(std::max<uint64_t>(window_bytes, block_bytes),
                                                     ZSTD_CONTENTSIZE_UNKNOWN);
   if (ZSTD_isError(needed) != 0) return bad_frame(needed);
-  DW_RETURN_IF_ERROR(grow(needed));
+  if (needed > capacity_) {
+    window_ = nullptr;  // first, so that both never exist at once
+    window_ = std::make_unique_for_overwrite<uint8_t[]>(needed);
+    capacity_ = needed;
+  }
   in_use_ = needed;
   block_bytes_ = block_bytes;
   end_ = 0;
-  return {};
-}
-
-Status ZstdStream::grow(size_t size) {
-  if (size <= capacity_) return {};
-  window_ = nullptr;
-  capacity_ = 0;
-  window_ = std::make_unique_for_overwrite<uint8_t[]>(size);
-  capacity_ = size;
   return {};
 }
 
@@ -105,7 +100,7 @@ Result<Bytes> ZstdStream::next() {
       return Bytes();
     }
     if (wanted > rest_.size()) return bad_payload("zstd frame", "valid data", "one cut short");
-    // A block goes behind the one before it, or to the beginning when it might not fit there.
+    // A block follows the previous one, or starts at the beginning if it might not fit.
     if (in_use_ - end_ < block_bytes_) end_ = 0;
     const size_t size = ZSTD_decompressContinue(context, window_.get() + end_, in_use_ - end_,
                                                 rest_.data(), wanted);

@@ -24,7 +24,7 @@ class ZstdStream {
   // no dictionary) whose content, where it states its size, has at most `max_bytes`. What is
   // allocated is bounded by that, too. `frame` must outlive the reading.
   Status begin(Bytes frame, uint64_t max_bytes);
-  // What the frame states; none: it does not.
+  // The content size that the frame states, if it does.
   std::optional<uint64_t> content_bytes() const noexcept { return content_bytes_; }
   // The next piece of the content, at most 128 KiB, good until the next call; empty at the end.
   // Corruption when the frame is damaged, holds more than `max_bytes`, or bytes follow it.
@@ -35,7 +35,6 @@ class ZstdStream {
     void operator()(void* context) const noexcept;
   };
   Status start(uint64_t window_bytes, size_t block_bytes);
-  Status grow(size_t size);
 
   std::unique_ptr<void, Free> context_;
   std::unique_ptr<uint8_t[]> window_;

@@ -4,7 +4,6 @@
 
 #include "dialect/dialect.h"
 #include "dialect/slime/slime_index.h"
-#include "dialect/slime/slime_reader.h"
 #include "dialect/slime/slime_writer.h"
 #include "tensor/sharded_index.h"
 

@@ -49,7 +49,7 @@ namespace {
 constexpr size_t kMaxDepth = 64;
 
 constexpr std::string_view kEncodingWord = "delta_encoding";
-// What only deltas have. Without kEncodingWord they are a delta that was damaged.
+// Keys that only deltas have. Without kEncodingWord, they indicate a damaged delta.
 constexpr std::string_view kDeltaWords[] = {kEncodingWord, "base_version", "compression_format",
                                             "checksum_format"};
 
@@ -59,8 +59,7 @@ bool is_delta_word(std::string_view key) {
 
 using Words = std::map<std::string, std::string, std::less<>>;
 
-// Keeps the strings directly under "metadata"; all else was checked, or is skipped, by
-// parse_index().
+// Keeps the strings directly under "metadata"; parse_index() checks or skips everything else.
 class MetadataHandler final : public JsonHandler {
  public:
   MetadataHandler() : JsonHandler(kMaxDepth) {}
@@ -93,7 +92,7 @@ class MetadataHandler final : public JsonHandler {
   bool on_other_number(std::string_view) override { return skip(depth()); }
   bool on_literal(std::string_view) override { return skip(depth()); }
 
-  // Others put numbers beside the words, as Hugging Face does.
+  // Other writers, such as Hugging Face, also store numbers here.
   bool skip(size_t level) {
     if (level != 2 || !inside_ || !is_delta_word(key_)) return true;
     return fail(corruption("metadata: " + key_ + ": expected a string, got something else"));

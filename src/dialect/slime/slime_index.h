@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,12 +10,13 @@
 
 #include "deltawire/status.h"
 #include "dialect/checksum.h"
+#include "dialect/dialect.h"
 #include "tensor/sharded_index.h"
 
 namespace deltawire::slime {
 
-// Names and words of slime's files, generations 2 and 3, which miles has too. Reader and writer
-// share them.
+// Names and words of slime's files, generations 2 and 3, which miles also uses. The reader and the
+// writer share them.
 //
 //   weight_v{N:06d}/                       N from 1
 //     model-{i:05d}-of-{n:05d}.safetensors one or more parts: HF name -> U8[zstd frame], or, in a
@@ -50,8 +52,13 @@ struct Index {
   std::vector<IndexEntry> entries;  // sorted by tensor
 };
 
-// Corruption for what is missing or contradicts itself or `version`, the one of the folder's name;
-// Unsupported for encodings, compressions and checksums that are not known.
+// Corruption if a key is missing or contradicts another key or `version`, which is the folder's;
+// Unsupported for unknown encodings, compressions and checksums.
 Result<Index> parse_slime_index(std::string_view json, uint64_t version);
+
+// Corruption names the tensor that is missing, in two files or not in the index, and the part that
+// is missing or damaged. NotFound when the folder is missing or has no index, which is written
+// last.
+Result<std::unique_ptr<ForeignVersion>> open_version(Store& store, uint64_t version);
 
 }  // namespace deltawire::slime

@@ -1,4 +1,4 @@
-#include "dialect/slime/slime_reader.h"
+#include "dialect/slime/slime_index.h"
 
 #include <algorithm>
 #include <map>
@@ -7,6 +7,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/text.h"
+#include "dialect/dialect.h"
+#include "dialect/foreign_file.h"
 #include "dialect/frames/frames.h"
 #include "dialect/slime/slime_index.h"
 #include "tensor/defects.h"
@@ -29,6 +32,18 @@ Result<Objects> part_objects(Store& store, const std::string& folder) {
 
 std::string tensor_place(std::string_view name) { return "tensor " + quote(name) + ": "; }
 
+// A tensor of a part: a payload, or the tensor itself.
+struct PartTensor {
+  ForeignTensor what;
+  Bytes body;
+  size_t file = 0;  // in Parts::files
+};
+
+struct Parts {
+  std::vector<ForeignFile> files;
+  std::vector<PartTensor> tensors;  // sorted by name
+};
+
 class PartsReader {
  public:
   PartsReader(Store& store, std::string folder, const Index& index)
@@ -48,7 +63,8 @@ class PartsReader {
     return corruption(store_.url() + "/" + folder_ + "/" + file + ": " + std::move(message));
   }
 
-  // Those of the index. Of a delta also all others: slime's readers would apply them.
+  // The files that the index lists. For a delta, also all other parts, because slime's readers
+  // would apply them.
   Result<std::set<std::string>> names_to_open(const Objects& objects) const {
     std::set<std::string> names;
     for (const IndexEntry& entry : index_.entries) {
@@ -63,11 +79,11 @@ class PartsReader {
 
   Status add(const ObjectInfo& object, const std::string& name) {
     DW_ASSIGN_OR_RETURN(ForeignFile file, ForeignFile::open(store_, object));
-    auto view = parse_safetensors(file.bytes(), &header_);
-    if (!view.ok()) return std::move(view).status().at(file.where());
+    DW_ASSIGN_OR_RETURN(auto view,
+                        located(parse_safetensors(file.bytes(), &header_), file.where()));
     std::unordered_map<std::string_view, std::string_view> digests;
-    for (const auto& [key, value] : view->metadata) digests.emplace(key, value);
-    for (TensorView& tensor : view->tensors) {
+    for (const auto& [key, value] : view.metadata) digests.emplace(key, value);
+    for (TensorView& tensor : view.tensors) {
       DW_RETURN_IF_ERROR(check_mapped(tensor.name, name));
       const auto found = digests.find(tensor.name);
       DW_ASSIGN_OR_RETURN(
@@ -88,7 +104,7 @@ class PartsReader {
     if (entry == index_.entries.end() || entry->tensor != tensor) {
       return bad(file, tensor_place(tensor) + std::string(defect::kTensorUnmapped));
     }
-    // Said at the end: if it is in the other file too, that is what is wrong.
+    // Reported at the end: a tensor in two files is the more precise error.
     if (entry->file != file && misplaced_.ok()) {
       misplaced_ =
           bad(file, tensor_place(tensor) + "the index says that it is in " + quote(entry->file));
@@ -135,19 +151,11 @@ class PartsReader {
   Parts parts_;
 };
 
-}  // namespace
-
-Result<Parts> open_parts(Store& store, uint64_t version, const Index& index) {
-  return PartsReader(store, folder_name(version), index).read();
-}
-
-namespace {
-
 std::string describe_spec(DType dtype, const Shape& shape) {
   return std::string(dtype_name(dtype)) + " " + shape_to_string(shape);
 }
 
-// Decompressors that threads take and give back: their windows are warm.
+// A pool of decompressors; reusing one keeps its window in the cache.
 class Streams {
  public:
   std::unique_ptr<ZstdStream> take() {
@@ -267,14 +275,12 @@ ForeignInfo describe_version(uint64_t version, const Index& index, const Parts& 
 
 Result<std::unique_ptr<ForeignVersion>> open_version(Store& store, uint64_t version) {
   DW_ASSIGN_OR_RETURN(const std::string text, read_index(store, version));
-  auto index = parse_slime_index(text, version);
-  if (!index.ok()) {
-    return std::move(index).status().at(store.url() + "/" + index_name(version));
-  }
-  DW_ASSIGN_OR_RETURN(Parts parts, open_parts(store, version, *index));
-  ForeignInfo info = describe_version(version, *index, parts, text.size());
+  DW_ASSIGN_OR_RETURN(auto index, located(parse_slime_index(text, version),
+                                          store.url() + "/" + index_name(version)));
+  DW_ASSIGN_OR_RETURN(Parts parts, PartsReader(store, folder_name(version), index).read());
+  ForeignInfo info = describe_version(version, index, parts, text.size());
   return std::unique_ptr<ForeignVersion>(
-      std::make_unique<SlimeVersion>(std::move(info), index->delta, std::move(parts)));
+      std::make_unique<SlimeVersion>(std::move(info), index.delta, std::move(parts)));
 }
 
 }  // namespace deltawire::slime

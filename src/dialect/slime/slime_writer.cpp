@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "dialect/frames/frames.h"
 #include "dialect/slime/slime_index.h"
+#include "store/bodies.h"
 #include "tensor/sharded_index.h"
 #include "tensor/text.h"
 
@@ -74,13 +76,13 @@ Result<std::vector<uint64_t>> check_tensors(const WritePlan& plan) {
       return unsupported(named(spec.name) + "no safetensors file can have this name: rename it");
     }
     if (!names.insert(spec.name).second) return invalid_argument(named(spec.name) + "comes twice");
-    auto size = tensor_size_bytes(spec.dtype, spec.shape);
-    if (!size.ok()) return std::move(size).status().at(named(spec.name));
-    if (plan.overwrite && *size > max_overwrite_bytes()) {
-      return unsupported(named(spec.name) + "its " + std::to_string(*size) +
+    DW_ASSIGN_OR_RETURN(auto size,
+                        located(tensor_size_bytes(spec.dtype, spec.shape), named(spec.name)));
+    if (plan.overwrite && size > max_overwrite_bytes()) {
+      return unsupported(named(spec.name) + "its " + std::to_string(size) +
                          " bytes are beyond the 32-bit byte positions of `overwrite`: take `xor`");
     }
-    sizes.push_back(*size);
+    sizes.push_back(size);
   }
   return sizes;
 }
@@ -152,44 +154,7 @@ std::string index_text(const WritePlan& plan) {
 
 namespace {
 
-// A tensor of the part that is being filled.
-struct HeldBody {
-  TensorSpec spec;  // as the part's header has it
-  std::vector<uint8_t> bytes;
-  std::string checksum;  // empty in a full checkpoint
-};
-
-// Pieces that lie apart, as one body.
-class PiecesBody final : public Body {
- public:
-  void add(Bytes piece) {
-    pieces_.push_back({size_, piece});
-    size_ += piece.size();
-  }
-  uint64_t size() const noexcept override { return size_; }
-  Status read(uint64_t offset, std::span<uint8_t> out) const override {
-    auto piece = std::ranges::upper_bound(pieces_, offset, {}, &Piece::begin) - 1;
-    while (!out.empty()) {
-      const size_t from = size_t(offset - piece->begin);
-      const size_t size = std::min(out.size(), piece->bytes.size() - from);
-      if (size != 0) std::memcpy(out.data(), piece->bytes.data() + from, size);
-      out = out.subspan(size);
-      offset += size;
-      ++piece;
-    }
-    return {};
-  }
-
- private:
-  struct Piece {
-    uint64_t begin;
-    Bytes bytes;
-  };
-  std::vector<Piece> pieces_;
-  uint64_t size_ = 0;
-};
-
-// What a writer left that was killed.
+// Removes what a killed writer left.
 template <class Which>
 Status remove_left_over(Store& store, uint64_t version, const Which& which) {
   std::vector<std::string> names;
@@ -203,8 +168,8 @@ Status remove_left_over(Store& store, uint64_t version, const Which& which) {
 
 class SlimeWriter final : public ForeignWriter {
  public:
-  SlimeWriter(std::shared_ptr<Store> store, WritePlan plan)
-      : store_(std::move(store)), plan_(std::move(plan)) {}
+  SlimeWriter(std::shared_ptr<Store> store, const ForeignDraft& draft, WritePlan plan)
+      : store_(std::move(store)), plan_(std::move(plan)), order_(draft) {}
 
   ~SlimeWriter() override {
     if (finished_ || put_.empty()) return;
@@ -215,27 +180,21 @@ class SlimeWriter final : public ForeignWriter {
   }
 
   Status add(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool) override {
-    DW_RETURN_IF_ERROR(check_next(spec, old_bytes, new_bytes));
-    auto body = make_body(spec, old_bytes, new_bytes, pool);
-    if (!body.ok()) return std::move(body).status().at("tensor " + quote(spec.name));
-    held_.push_back(std::move(*body));
-    ++next_;
-    return next_ == plan_.parts[part_].end ? put_part() : Status();
+    DW_RETURN_IF_ERROR(order_.next(spec, old_bytes, new_bytes).at("slime"));
+    DW_RETURN_IF_ERROR(hold(spec, old_bytes, new_bytes, pool).at("tensor " + quote(spec.name)));
+    return order_.num_added() == plan_.parts[part_].end ? put_part() : Status();
   }
 
   Status finish() override {
     if (finished_) return invalid_argument("slime: the version is finished already");
-    if (next_ != plan_.tensors.size()) {
-      return invalid_argument("slime: tensor " + quote(plan_.tensors[next_].name) +
-                              " of the draft was not added");
-    }
+    DW_RETURN_IF_ERROR(order_.check_all_added().at("slime"));
     const std::string text = index_text(plan_);
     if (text.size() > kMaxIndexBytes) {
       return unsupported("slime: the index takes " + std::to_string(text.size()) +
                          " bytes, over the limit of " + std::to_string(kMaxIndexBytes));
     }
     DW_RETURN_IF_ERROR(remove_other_parts());
-    // Parts are kept where the index is there, or may be: another writer's names the same files.
+    // Parts stay if the index exists or may exist: an index of another writer names the same files.
     const Status status = store_->put_if_absent(index_name(plan_.version), MemoryBody(text));
     finished_ =
         status.ok() || status.code() == Code::kUnavailable || status.code() == Code::kConflict;
@@ -243,54 +202,29 @@ class SlimeWriter final : public ForeignWriter {
   }
 
  private:
-  Status check_next(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes) const {
-    if (next_ == plan_.tensors.size() || plan_.tensors[next_] != spec) {
-      return invalid_argument(
-          "slime: tensor " + quote(spec.name) + " is not the next of the draft" +
-          (next_ == plan_.tensors.size() ? "" : ", " + quote(plan_.tensors[next_].name)));
+  Status hold(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes, ThreadPool* pool) {
+    if (plan_.full) {
+      held_.push_back({spec, {new_bytes.begin(), new_bytes.end()}});
+      return {};
     }
-    DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(spec.dtype, spec.shape));
-    if (new_bytes.size() == size && (plan_.full || old_bytes.size() == size)) return {};
-    return invalid_argument("slime: tensor " + quote(spec.name) + " has " + std::to_string(size) +
-                            " bytes, got " + std::to_string(old_bytes.size()) + " old and " +
-                            std::to_string(new_bytes.size()) + " new ones");
-  }
-
-  Result<HeldBody> make_body(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes,
-                             ThreadPool* pool) const {
-    if (plan_.full) return HeldBody{spec, {new_bytes.begin(), new_bytes.end()}, {}};
     const auto write = plan_.overwrite ? write_overwrite_frame : write_xor_frame;
     DW_ASSIGN_OR_RETURN(ChangeFrame made, write(old_bytes, new_bytes, plan_.checksum, pool));
-    return HeldBody{{spec.name, DType::kU8, {made.frame.size()}},
-                    std::move(made.frame),
-                    std::move(made.checksum.hex)};
+    checksums_.push_back({spec.name, std::move(made.checksum.hex)});
+    held_.push_back({{spec.name, DType::kU8, {made.frame.size()}}, std::move(made.frame)});
+    return {};
   }
 
-  // Wide elements first, so that those of a full checkpoint are aligned; by name in a delta.
   Status put_part() {
-    std::ranges::sort(held_, [](const HeldBody& a, const HeldBody& b) {
-      const uint32_t bits_a = dtype_bits(a.spec.dtype), bits_b = dtype_bits(b.spec.dtype);
-      return bits_a != bits_b ? bits_a > bits_b : a.spec.name < b.spec.name;
-    });
-    std::vector<TensorSpec> specs;
-    Metadata metadata;
-    if (plan_.full) metadata.push_back({"format", "pt"});
-    for (const HeldBody& held : held_) {
-      specs.push_back(held.spec);
-      if (!plan_.full) metadata.push_back({held.spec.name, held.checksum});
-    }
-    DW_ASSIGN_OR_RETURN(const std::string header, serialise_safetensors_header(specs, metadata));
-    PiecesBody body;
-    body.add({reinterpret_cast<const uint8_t*>(header.data()), header.size()});
-    for (const HeldBody& held : held_) body.add(held.bytes);
+    std::ranges::sort(checksums_);
     put_.push_back(folder_name(plan_.version) + "/" + plan_.parts[part_].file);
-    DW_RETURN_IF_ERROR(store_->put(put_.back(), body));
-    held_.clear();
+    DW_RETURN_IF_ERROR(put_held(*store_, put_.back(), std::exchange(held_, {}),
+                                plan_.full ? Metadata{{"format", "pt"}} : checksums_));
+    checksums_.clear();
     ++part_;
     return {};
   }
 
-  // Not earlier: another process may be writing the very same parts, and be about to put its index.
+  // Called just before the index is put: another process may be writing parts of the same names.
   Status remove_other_parts() const {
     return remove_left_over(*store_, plan_.version, [&](const std::string& name) {
       return name.ends_with(kPartEnd) && std::ranges::count(put_, name) == 0;
@@ -299,9 +233,10 @@ class SlimeWriter final : public ForeignWriter {
 
   const std::shared_ptr<Store> store_;
   const WritePlan plan_;
-  size_t next_ = 0;  // of plan_.tensors
+  DraftOrder order_;
   size_t part_ = 0;  // of plan_.parts: the one that held_ is for
-  std::vector<HeldBody> held_;
+  std::vector<HeldTensor> held_;
+  Metadata checksums_;            // of held_; empty in a full version
   std::vector<std::string> put_;  // objects
   bool finished_ = false;
 };
@@ -321,12 +256,13 @@ Result<std::unique_ptr<ForeignWriter>> create_writer(std::shared_ptr<Store> stor
                                                      const ForeignOptions& options) {
   DW_ASSIGN_OR_RETURN(WritePlan plan, plan_version(draft, options));
   DW_RETURN_IF_ERROR(check_not_there(*store, plan.version));
-  const std::string index = index_name(plan.version);  // another's, this very instant
+  // Another process may put its index right now.
+  const std::string index = index_name(plan.version);
   DW_RETURN_IF_ERROR(remove_left_over(*store, plan.version, [&](const std::string& name) {
     return name != index && !name.ends_with(kPartEnd);
   }));
   return std::unique_ptr<ForeignWriter>(
-      std::make_unique<SlimeWriter>(std::move(store), std::move(plan)));
+      std::make_unique<SlimeWriter>(std::move(store), draft, std::move(plan)));
 }
 
 }  // namespace deltawire::slime

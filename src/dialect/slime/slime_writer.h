@@ -11,7 +11,7 @@
 
 namespace deltawire::slime {
 
-// What a slime version that is to be written will look like; and whether it can be.
+// The layout of a slime version before it is written.
 struct PlannedPart {
   std::string file;
   size_t begin = 0, end = 0;  // of WritePlan::tensors
@@ -25,15 +25,15 @@ struct WritePlan {
   std::vector<PlannedPart> parts;   // cut by `buffer_bytes` of tensors; their names have the count
 };
 
-// Unsupported, naming tensor and way out, for what slime's files cannot express; InvalidArgument
-// for options that are not known.
+// Unsupported if slime's files cannot express the draft; the message names the tensor and a remedy.
+// InvalidArgument for unknown options.
 Result<WritePlan> plan_version(const ForeignDraft& draft, const ForeignOptions& options);
 
-// The text of the index; its last byte is no newline, as theirs.
+// The text of the index, without a newline at the end, as slime writes it.
 std::string index_text(const WritePlan& plan);
 
-// Removes what a writer that was killed left of this version. Memory is bounded by the payloads of
-// one part: `buffer_bytes` of tensors, or a larger tensor.
+// Removes the files of this version that a killed writer left. Memory is bounded by the payloads of
+// one part: `buffer_bytes` of tensors, or one larger tensor.
 Result<std::unique_ptr<ForeignWriter>> create_writer(std::shared_ptr<Store> store,
                                                      const ForeignDraft& draft,
                                                      const ForeignOptions& options);

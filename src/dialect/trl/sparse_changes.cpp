@@ -147,26 +147,4 @@ Status check_sparse_draft(const ForeignDraft& draft) {
   return {};
 }
 
-Status DraftOrder::next(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes) {
-  if (next_ == draft_.tensors.size() || draft_.tensors[next_] != spec) {
-    return invalid_argument(quoted_tensor(spec.name) + ": the draft has " +
-                            (next_ == draft_.tensors.size()
-                                 ? std::string("no more")
-                                 : quoted_tensor(draft_.tensors[next_].name) + " here"));
-  }
-  DW_ASSIGN_OR_RETURN(const uint64_t size, tensor_size_bytes(spec.dtype, spec.shape));
-  if (new_bytes.size() != size || old_bytes.size() != (draft_.full ? 0 : size)) {
-    return invalid_argument(quoted_tensor(spec.name) + ": has " + std::to_string(size) +
-                            " bytes, got " + std::to_string(old_bytes.size()) + " old and " +
-                            std::to_string(new_bytes.size()) + " new ones");
-  }
-  ++next_;
-  return {};
-}
-
-Status DraftOrder::check_all_came() const {
-  if (next_ == draft_.tensors.size()) return {};
-  return invalid_argument(quoted_tensor(draft_.tensors[next_].name) + " of the draft did not come");
-}
-
 }  // namespace deltawire

@@ -13,8 +13,7 @@
 
 namespace deltawire {
 
-// Positions count elements. They may lie anywhere in a file, unaligned, and nobody vouches for
-// them.
+// Positions count elements. They may be unaligned, and they are untrusted.
 struct SparsePositions {
   Bytes bytes;
   unsigned width = 4;  // of one: 2 (gaps alone) or 4 bytes
@@ -48,22 +47,8 @@ struct SparseChanges {
 Result<SparseChanges> collect_sparse(unsigned width, Bytes old_bytes, Bytes new_bytes, bool gaps,
                                      ThreadPool* pool);
 
-// Unsupported names the tensor that was removed, added or made another, that has no whole bytes per
-// element or too many elements, or the base that is not the version before: what a patch cannot
-// say.
+// Unsupported if a patch cannot express the draft: a tensor was removed, added or changed its form,
+// has elements smaller than a byte or too many elements, or the base is not the previous version.
 Status check_sparse_draft(const ForeignDraft& draft);
-
-// Hands out a draft's tensors one by one. InvalidArgument when another one comes, or bytes of
-// another size.
-class DraftOrder {
- public:
-  explicit DraftOrder(const ForeignDraft& draft) : draft_(draft) {}
-  Status next(const TensorSpec& spec, Bytes old_bytes, Bytes new_bytes);
-  Status check_all_came() const;
-
- private:
-  ForeignDraft draft_;
-  size_t next_ = 0;
-};
 
 }  // namespace deltawire

@@ -1,6 +1,5 @@
 #include "dialect/dialect.h"
 #include "dialect/trl/trl_format.h"
-#include "dialect/trl/trl_version.h"
 
 namespace deltawire {
 namespace {

@@ -47,7 +47,7 @@ Status read_changed_params(std::string_view text, Patch* patch) {
   return {};
 }
 
-// With spaces after commas, and everything but ASCII escaped, as json.dumps does.
+// With spaces after commas and non-ASCII characters escaped, as json.dumps writes it.
 std::string names_text(const std::vector<std::string>& names) {
   std::string text = "[";
   for (const std::string& name : names) {

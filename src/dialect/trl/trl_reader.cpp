@@ -1,10 +1,10 @@
-#include "dialect/trl/trl_version.h"
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <set>
 
+#include "base/text.h"
 #include "codec/checks.h"
 #include "dialect/foreign_file.h"
 #include "dialect/trl/sparse_changes.h"
@@ -26,7 +26,7 @@ Status check_counts(const Patch& patch, uint64_t changed, uint64_t num_params) {
     return bad_payload("metadata \"total_changed_elements\"", changed,
                        patch.total_changed_elements);
   }
-  // v3 counts parameters that it looked at, too.
+  // v3 also counts unchanged parameters that it compared.
   const bool exact = patch.v1() || !patch.sparse;
   if (exact ? patch.num_changed_params != num_params : patch.num_changed_params < num_params) {
     return bad_payload("metadata \"num_changed_params\"",
@@ -67,22 +67,22 @@ Result<std::map<std::string, Entry>> pair_tensors(const SafetensorsView& view, c
   for (const auto& [name, tensor] : positions) {
     const auto value = values.find(name);
     if (value == values.end()) return corruption("tensor " + quote(name) + ": it has no values");
-    auto read = read_positions(*tensor, patch);
-    if (!read.ok()) return std::move(read).status().at("tensor " + quote(tensor->name));
+    DW_ASSIGN_OR_RETURN(auto read,
+                        located(read_positions(*tensor, patch), "tensor " + quote(tensor->name)));
     const TensorView& held = *value->second;
     if (held.shape != tensor->shape || dtype_bits(held.dtype) % 8 != 0) {
       return corruption("tensor " + quote(held.name) + ": expected " +
                         shape_to_string(tensor->shape) + " as its positions, got " +
                         std::string(dtype_name(held.dtype)) + " " + shape_to_string(held.shape));
     }
-    entries[name] = {held, *read};
+    entries[name] = {held, read};
     values.erase(value);
   }
   if (values.empty()) return entries;
   return corruption("tensor " + quote(values.begin()->first) + ": it has no positions");
 }
 
-// v1 also lists what it changes.
+// v1 also lists the parameters that it changes.
 Status check_changed_params(const Patch& patch, const std::map<std::string, Entry>& entries) {
   if (!patch.v1()) return {};
   const std::set<std::string> listed(patch.changed_params.begin(), patch.changed_params.end());
@@ -179,7 +179,7 @@ class TrlVersion final : public ForeignVersion {
     return {};
   }
 
-  // TRL makes bf16 of everything: values of an f32 tensor are not there any more.
+  // TRL converts everything to bf16, so the values of an f32 tensor are lost.
   static Status patch(const Entry& entry, const TensorSpec& spec, MutableBytes bytes) {
     if (spec.dtype != entry.values.dtype) {
       return invalid_argument("its values are " + std::string(dtype_name(entry.values.dtype)) +

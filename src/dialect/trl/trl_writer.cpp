@@ -1,4 +1,3 @@
-#include "dialect/trl/trl_version.h"
 
 #include <algorithm>
 #include <array>
@@ -33,7 +32,7 @@ Result<uint64_t> elements_of(const std::vector<TensorSpec>& tensors) {
   return sum;
 }
 
-// One file, in memory until it is finished: what changed.
+// Writes the changes into one file, held in memory until finish().
 class DeltaWriter final : public ForeignWriter {
  public:
   DeltaWriter(std::shared_ptr<Store> store, const ForeignDraft& draft, std::string_view encoding,
@@ -60,31 +59,12 @@ class DeltaWriter final : public ForeignWriter {
   }
 
   Status finish() override {
-    DW_RETURN_IF_ERROR(order_.check_all_came());
-    // Wide ones first, so that each is aligned; then by name.
-    std::ranges::sort(tensors_, [](const Held& a, const Held& b) {
-      const uint32_t wide_a = dtype_bits(a.spec.dtype), wide_b = dtype_bits(b.spec.dtype);
-      return wide_a != wide_b ? wide_a > wide_b : a.spec.name < b.spec.name;
-    });
-    std::vector<TensorSpec> specs;
-    std::vector<std::shared_ptr<const Body>> bodies(1);
-    for (Held& held : tensors_) {
-      specs.push_back(held.spec);
-      const auto bytes = std::make_shared<std::vector<uint8_t>>(std::move(held.bytes));
-      bodies.push_back(std::make_shared<OwnedBody>(bytes, *bytes));
-    }
-    DW_ASSIGN_OR_RETURN(std::string header,
-                        serialise_safetensors_header(specs, patch_metadata(patch_)));
-    bodies[0] = OwnedBody::of(std::move(header));
-    return store_->put(file_name(kDeltas, patch_.model_version), JoinedBody(std::move(bodies)));
+    DW_RETURN_IF_ERROR(order_.check_all_added());
+    return put_held(*store_, file_name(kDeltas, patch_.model_version), std::move(tensors_),
+                    patch_metadata(patch_));
   }
 
  private:
-  struct Held {
-    TensorSpec spec;
-    std::vector<uint8_t> bytes;
-  };
-
   void keep(const std::string& name, std::string_view suffix, DType dtype, uint64_t count,
             std::vector<uint8_t> bytes) {
     tensors_.push_back({{name + std::string(suffix), dtype, {count}}, std::move(bytes)});
@@ -93,11 +73,11 @@ class DeltaWriter final : public ForeignWriter {
   const std::shared_ptr<Store> store_;
   DraftOrder order_;
   Patch patch_;
-  std::vector<Held> tensors_;
+  std::vector<HeldTensor> tensors_;
 };
 
-// A whole version may be larger than memory: it is spooled to a file. In a local folder that is
-// the file itself, which appears by rename; for other stores one in the system's temporary folder.
+// A full version may be larger than memory, so it is spooled to a file: in a local folder to the
+// file itself, which appears by rename; for other stores to the system's temporary folder.
 class AnchorWriter final : public ForeignWriter {
  public:
   AnchorWriter(std::shared_ptr<Store> store, const ForeignDraft& draft)
@@ -133,7 +113,7 @@ class AnchorWriter final : public ForeignWriter {
   }
 
   Status finish() override {
-    DW_RETURN_IF_ERROR(order_.check_all_came());
+    DW_RETURN_IF_ERROR(order_.check_all_added());
     DW_RETURN_IF_ERROR(file_->commit());
     if (!spooled_) return {};
     DW_ASSIGN_OR_RETURN(auto mapped, MappedFile::open(path_));

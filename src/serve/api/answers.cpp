@@ -36,7 +36,7 @@ Result<std::optional<uint64_t>> number_in(const Parameters& parameters, const ch
   const auto found = parameters.find(name);
   if (found == parameters.end()) return std::optional<uint64_t>();
   uint64_t value = 0;
-  if (!to_number(found->second, &value)) {
+  if (!parse_number(found->second, &value)) {
     return invalid_argument(std::string(name) + ": not a number");
   }
   return std::optional(value);

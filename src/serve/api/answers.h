@@ -1,13 +1,13 @@
 // What the server's answers are made of.
 #pragma once
 
-#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/text.h"
 #include "deltawire/status.h"
 #include "http/http_server.h"
 
@@ -18,13 +18,6 @@ using Json = nlohmann::json;
 HttpReply json_reply(int status, const Json& json);
 HttpReply refuse(int status, const std::string& why);
 HttpReply failed(const Status& status);
-
-// All of `text`, decimal.
-template <typename Number>
-bool to_number(std::string_view text, Number* value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 // A parameter of a request; none: not given. InvalidArgument, naming it, when it is no number, or
 // outside.

@@ -33,14 +33,6 @@ void thin_out(const Map& map, uint64_t from, uint64_t to, uint64_t most, const K
   }
 }
 
-Json entry_json(const TensorSpec& tensor) {
-  return {{"name", tensor.name},
-          {"dtype", dtype_name(tensor.dtype)},
-          {"shape", tensor.shape},
-          {"type", module_type(tensor.name)},
-          {"layer", or_null(layer_of(tensor.name))}};
-}
-
 }  // namespace
 
 Json ChainWatch::loading() const {
@@ -247,7 +239,7 @@ Result<Json> ChainWatch::tensor(const std::string& name, const Parameters& param
   if (!number || !head_) return not_found("the newest version has no such tensor");
   uint64_t from = 0, to = 0;
   DW_ASSIGN_OR_RETURN(const VersionGrid grid, grid_of(parameters, 500, 4000, &from, &to));
-  Json json = entry_json(layers_.tensors()[*number]);
+  Json json = tensor_json(layers_.tensors()[*number]);
   const std::vector<uint64_t> samples = want(grid, &json);
   std::vector<uint32_t> counts;
   const auto shares = layers_.shares(grid, samples, {{*number}}, &counts);
@@ -298,7 +290,7 @@ HttpReply ChainWatch::answer(const std::string& path, const HttpCall& call) {
     const bool wants_plan = number.ends_with(kPlan);
     if (wants_plan) number.remove_suffix(kPlan.size());
     uint64_t version_number = 0;
-    if (!to_number(number, &version_number)) return refuse(400, "a version is a number");
+    if (!parse_number(number, &version_number)) return refuse(400, "a version is a number");
     return reply(wants_plan ? plan(version_number) : version(version_number, parameters));
   }
   const std::lock_guard lock(mutex_);

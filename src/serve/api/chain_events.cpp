@@ -7,11 +7,6 @@
 
 namespace deltawire {
 
-double unix_seconds_now() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return double(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) / 1000;
-}
-
 void ChainEvents::add(ChainEvent event) {
   constexpr size_t kMost = 2000, kMostBytes = 2000;
   for (std::string* const text : {&event.text, &event.replica, &event.host}) {

@@ -1,4 +1,4 @@
-// What happened to a chain and its replicas, the newest of it.
+// The newest events of a chain and its replicas.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
+
 namespace deltawire {
 
 struct ChainEvent {
@@ -22,15 +24,13 @@ struct ChainEvent {
   uint64_t id = 0;
 };
 
-double unix_seconds_now();  // with a fraction
-
 // One thread.
 class ChainEvents {
  public:
   void add(ChainEvent event);
   uint64_t last() const noexcept { return last_; }
-  // How many were seen as they happened, by kind; 0 of a kind that was not: Prometheus sees the
-  // first one only if it saw none before.
+  // Number of events seen while the server watched, by kind. Kinds start at 0, so that Prometheus
+  // notices the first event.
   const std::map<std::string_view, uint64_t>& counts() const noexcept { return counts_; }
   // The newest `limit` of those after `since`, ascending.
   std::vector<ChainEvent> after(uint64_t since, size_t limit) const;

@@ -1,5 +1,5 @@
-// What was in a chain before a ChainWatch came: manifests, the newest first; headers of parts when
-// somebody asks for them.
+// Reads what a chain held before the ChainWatch started: manifests, newest first, and headers of
+// parts on demand.
 #include <algorithm>
 #include <chrono>
 
@@ -112,7 +112,7 @@ void ChainWatch::fill_shares(std::unique_lock<std::mutex>& lock) {
   if (chain_->run() != chain.run()) return;
   bool is_down = false;
   for (size_t i = 0; i < batch.size(); ++i) {
-    // What is damaged or missing tells nothing, and is not asked for again.
+    // Damaged or missing versions give no data and are not read again.
     if (read[i].status.code() == Code::kUnavailable) {
       is_down = true;
     } else {

@@ -8,9 +8,9 @@ namespace deltawire {
 namespace {
 
 constexpr size_t kMostNames = 20, kMostErrorBytes = 300;
-// A publish is late after ten times the usual, and a run is over after a while.
+// A publish is late after ten usual intervals; after six hours the run counts as ended.
 constexpr double kLateIntervals = 10, kLateSeconds = 300, kOverSeconds = 6 * 3600;
-constexpr int64_t kGoneSeconds = 3600;  // a replica that went before is no news
+constexpr int64_t kGoneSeconds = 3600;  // older losses are not reported
 
 std::string seconds_text(double seconds) {
   char text[32];

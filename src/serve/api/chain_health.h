@@ -1,4 +1,4 @@
-// How a chain and its fleet are, in one sentence, and what to do.
+// The health of a chain and its fleet in one sentence, with advice.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct HealthFacts {
   Status failure = {};  // why the store cannot be read
   std::optional<uint64_t> head = {};
   int64_t head_created = 0;
-  double head_seen = 0;  // when we first saw it; 0: it was there when we came
+  double head_seen = 0;  // when we first saw it; 0: before the server started
   std::optional<double> publish_interval = {};
   double now = 0;
 };

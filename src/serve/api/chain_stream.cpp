@@ -1,4 +1,4 @@
-// What happens to a chain, told as it happens: docs/api.md, "Stream".
+// The stream of events of a chain: docs/api.md, "Stream".
 #include <algorithm>
 #include <chrono>
 
@@ -33,7 +33,7 @@ HttpReply ChainWatch::stream(const HttpCall& call) {
   auto since = number_in(call.parameters, "since");
   if (!since.ok()) return failed(since.status());
   uint64_t last = 0;
-  if (to_number(call.header("Last-Event-ID"), &last)) since = std::optional(last);
+  if (parse_number(call.header("Last-Event-ID"), &last)) since = std::optional(last);
   const std::lock_guard lock(mutex_);
   if (num_streams_ >= kMostStreams) return refuse(503, "too many readers of streams");
   if (ending_) return refuse(503, "the server ends");
@@ -46,7 +46,7 @@ HttpReply ChainWatch::stream(const HttpCall& call) {
   return reply;
 }
 
-// What is new since the last time; waits until there is something.
+// Writes what is new since the last call; waits until there is something.
 bool ChainWatch::tell(Seen* seen, std::string* text) {
   const auto say = [&](const char* event, const Json& data) {
     if (data.contains("id")) *text += "id: " + data["id"].dump() + "\n";
@@ -85,7 +85,7 @@ bool ChainWatch::tell(Seen* seen, std::string* text) {
       seen->revision = fleet_.revision();
       say("fleet", {{"revision", seen->revision}, {"counts", fleet_.counts()}});
     }
-    // A store that holds another run has another health for the page.
+    // A change of the run also counts as a change of health.
     const std::string health_now =
         std::string(health_.state) + health_.text + (chain_ ? chain_->run() : "");
     if (health_now != seen->health) {

@@ -89,17 +89,10 @@ Json tensors_json(const Schema& schema, const Manifest& m,
     const TensorChanges* const own = changes_of(i);
     const uint64_t elements = num_elements(tensor.shape).ok() ? *num_elements(tensor.shape) : 0;
     const uint64_t changed = own == nullptr ? 0 : own->num_changed;
-    Json json = {{"name", tensor.name},
-                 {"dtype", dtype_name(tensor.dtype)},
-                 {"shape", tensor.shape},
-                 {"type", module_type(tensor.name)},
-                 {"layer", or_null(layer_of(tensor.name))},
-                 {"elements", elements},
-                 {"changed", nullptr},
-                 {"share", nullptr},
-                 {"codec", nullptr},
-                 {"bytes", nullptr},
-                 {"digest", i < m.digests.size() ? Json(m.digests[i].hex()) : Json()}};
+    Json json = tensor_json(tensor);
+    json["elements"] = elements;
+    json["digest"] = i < m.digests.size() ? Json(m.digests[i].hex()) : Json();
+    for (const char* key : {"changed", "share", "codec", "bytes"}) json[key] = nullptr;
     if (is_known) {
       json["changed"] = changed;
       json["share"] = elements == 0 ? 0 : std::min(1.0, double(changed) / double(elements));
@@ -133,7 +126,7 @@ Result<Json> ChainWatch::version(uint64_t number, const Parameters& parameters) 
 
   size_t most = kUsualTensors;
   if (const auto given = parameters.find("tensors"); given != parameters.end()) {
-    if (!to_number(given->second, &most) || most > kMostTensors) {
+    if (!parse_number(given->second, &most) || most > kMostTensors) {
       return invalid_argument("tensors: expected 0 to 10000");
     }
   }

@@ -102,7 +102,7 @@ void ChainWatch::look() {
   changed_.notify_all();
 }
 
-// Also a store whose run was replaced by another one.
+// Also notices that the store holds another run.
 Status ChainWatch::open() {
   if (chain_ && steady_seconds() < run_due_) return {};
   DW_ASSIGN_OR_RETURN(Chain chain, Chain::open(store_, keys_));
@@ -139,7 +139,7 @@ Status ChainWatch::open() {
   return {};
 }
 
-// One request when there is nothing new.
+// One request if there are no new versions.
 Status ChainWatch::look_for_versions() {
   while (!ending_) {
     const uint64_t next = head_ ? head_->version + 1 : 0;
@@ -155,7 +155,7 @@ Status ChainWatch::look_for_versions() {
       continue;
     }
     if (record.status().code() != Code::kNotFound) return record.status();
-    // gc may have removed what came next while nobody looked.
+    // gc may have removed the next version meanwhile.
     std::optional<uint64_t> head;
     if (steady_seconds() >= first_due_) {
       DW_ASSIGN_OR_RETURN(head, chain_->head());
@@ -194,8 +194,8 @@ void ChainWatch::add(const VersionRecord& record, bool is_new) {
   }
 }
 
-// When a version appeared. The publisher's clock may be wrong, so between two looks of ours where
-// we can tell.
+// When a version appeared. The publisher's clock may be wrong, so the time is limited to the
+// interval between two of our polls, if known.
 int64_t ChainWatch::created(const Manifest& manifest, bool is_new) const {
   const int64_t now = unix_seconds(), before = is_new ? int64_t(complete_) : 0;
   return std::clamp(parse_utc(manifest.created), std::min(before, now), now);
@@ -223,8 +223,8 @@ void ChainWatch::tell_published(const Manifest& m, double time) {
                .time = time});
 }
 
-// Attempts to publish this version that left parts, and lost. Only right after it was committed:
-// merged deltas lie there later.
+// Counts failed attempts to publish this version that left parts. Called right after the commit,
+// because later the folder may also hold merged deltas.
 void ChainWatch::look_for_failed(const Manifest& m) {
   constexpr size_t kNumberDigits = 10;
   std::set<std::string> own, others;

@@ -1,5 +1,5 @@
-// What a server knows of a chain for its page: read in the background, the newest first, kept as a
-// summary, and watched from then on. docs/api.md has the answers.
+// A server's summary of a chain for its page: read in the background, newest versions first, and
+// then kept up to date. docs/api.md describes the answers.
 #pragma once
 
 #include <atomic>
@@ -91,14 +91,14 @@ class ChainWatch {
   std::mutex plan_mutex_;  // one at a time
   mutable std::mutex mutex_;
   std::condition_variable changed_, work_;
-  uint64_t changes_ = 0;  // grows when there may be something to tell
+  uint64_t changes_ = 0;  // grows when there may be news
   std::optional<Chain> chain_;
   Status failure_ = Status(Code::kNotFound, "not read yet");
   std::optional<Manifest> head_;
   std::optional<Identity> head_identity_;
   std::optional<uint64_t> first_;
   double head_seen_ = 0;
-  double complete_ = 0;  // when there was no version that we did not know
+  double complete_ = 0;  // when we last knew all versions
   VersionHistory history_;
   std::optional<uint64_t> next_;  // version to be read into it; none: all were
   uint64_t floor_ = 0;            // the last one to be read

@@ -11,9 +11,9 @@
 namespace deltawire {
 namespace {
 
-// A version that is so young is still on its way: who lacks it is not behind.
+// A replica that lacks only a version this young does not count as behind.
 constexpr int64_t kYoungSeconds = 10;
-// An engine that was told to load what its replica holds is not behind for so long.
+// How long an engine may take to load its replica's version before it counts as behind.
 constexpr int64_t kLoadSeconds = 60;
 constexpr std::string_view kSignature = ": signature: ";  // in what a verifier says
 constexpr size_t kMostRemoved = 4096;  // that are told to those who ask for what changed
@@ -33,7 +33,7 @@ std::string_view state_of(const FleetRow& row, int64_t now) {
 
 bool is_loading(const Heartbeat& beat) { return beat.serving && beat.serving != beat.held; }
 
-// Of a pull that failed: a proof that does not hold, a version that is not wanted, anything else.
+// The event of a failed pull: a failed proof, a refused version, or another error.
 ChainEvent event_of_error(const std::string& error) {
   if (is_failed_proof(error)) return {.kind = "failed_proof", .state = "error"};
   if (error.starts_with("invalid argument") || error.starts_with("unsupported") ||

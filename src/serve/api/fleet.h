@@ -29,13 +29,13 @@ struct FleetRow {
   double held_since = 0, state_since = 0;
   uint64_t revision = 0;  // of the fleet when this row last became another one
 
-  // As people know it; that of its object when its heartbeat cannot be read.
+  // The replica's name, or its object's name if the heartbeat cannot be read.
   std::string name() const;
   std::string host() const;
 };
 
-// Whether a pull failed because what a replica had, or got, is not what the chain says. By what its
-// heartbeat says: there is no more.
+// Whether a pull failed because a replica's data does not match the chain, judging by the error
+// text of its heartbeat.
 bool is_failed_proof(const std::string& error);
 
 // refresh() from one thread.
@@ -43,9 +43,9 @@ class Fleet {
  public:
   using Counts = std::map<std::string_view, uint64_t>;  // of rows by state
 
-  // Reads the heartbeats that are other ones since the last time. `created`: when a version was
-  // published, where that is known. True: rows are different. What the other methods return, and
-  // `events`, which are told what happened, change under `mutex`.
+  // Reads the heartbeats that changed since the last call. `created` returns when a version was
+  // published, if known. Returns whether rows changed. The results of the other methods, and
+  // `events`, change under `mutex`.
   Result<bool> refresh(const Chain& chain, const std::optional<Identity>& head,
                        const std::function<std::optional<int64_t>(uint64_t)>& created,
                        std::mutex* mutex, ChainEvents* events);
@@ -65,7 +65,7 @@ class Fleet {
   std::map<std::string, FleetRow> rows_;
   std::multimap<uint64_t, std::string> removed_;  // objects by revision
   Counts counts_;
-  // Begins at the time, so that one of another fleet is never taken for one of this.
+  // Starts at the current time, so that revisions of different servers never collide.
   uint64_t revision_ = uint64_t(unix_seconds_now() * 1000);
   uint64_t forgotten_ = revision_;  // up to which `removed_` is not known
   std::optional<Standings> standings_;

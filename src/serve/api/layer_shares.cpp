@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <tuple>
 
+#include "base/text.h"
 #include "chain/part_reader.h"
+#include "serve/api/answers.h"
 
 namespace deltawire {
 namespace {
@@ -16,11 +17,6 @@ constexpr uint64_t kChangesBytes = 96;                // of a version, beside it
 constexpr uint64_t kMostSamples = 2000;
 constexpr std::array<std::string_view, 6> kTypes = {"embeddings", "attention", "mlp",
                                                     "experts",    "norms",     "other"};
-
-bool is_number(std::string_view text) {
-  return !text.empty() && text.size() < 7 &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
 
 // The names' common beginning, in whole components.
 std::string common_name(const std::string& a, const std::string& b) {
@@ -46,8 +42,7 @@ std::string_view module_type(std::string_view tensor) {
       {"attention", {"attn", "attention", "q_proj", "k_proj", "v_proj", "o_proj", "qkv"}},
       {"embeddings", {"embed", "wte", "wpe", "lm_head"}},
       {"mlp", {"mlp", "ffn", "feed_forward", "up_proj", "down_proj", "gate_proj", ".fc", "c_fc"}}};
-  std::string lower(tensor);
-  for (char& c : lower) c = char(std::tolower(uint8_t(c)));
+  const std::string lower = lower_case(tensor);
   for (const Rule& rule : kRules) {
     for (const std::string_view word : rule.words) {
       if (lower.find(word) != lower.npos) return rule.type;
@@ -57,12 +52,19 @@ std::string_view module_type(std::string_view tensor) {
 }
 
 std::optional<uint64_t> layer_of(std::string_view tensor) {
-  while (!tensor.empty()) {
-    const std::string_view word = tensor.substr(0, tensor.find('.'));
-    if (is_number(word)) return std::stoull(std::string(word));
-    tensor.remove_prefix(std::min(tensor.size(), word.size() + 1));
+  for (const std::string_view word : split_text(tensor, '.')) {
+    uint64_t layer = 0;
+    if (word.size() < 7 && parse_number(word, &layer)) return layer;
   }
   return {};
+}
+
+Json tensor_json(const TensorSpec& tensor) {
+  return {{"name", tensor.name},
+          {"dtype", dtype_name(tensor.dtype)},
+          {"shape", tensor.shape},
+          {"type", module_type(tensor.name)},
+          {"layer", or_null(layer_of(tensor.name))}};
 }
 
 Result<std::vector<EntryRecord>> read_entries(Store& store, const Manifest& manifest) {
@@ -70,10 +72,11 @@ Result<std::vector<EntryRecord>> read_entries(Store& store, const Manifest& mani
   if (manifest.parts.size() > kMostParts) return unsupported("too many parts to look at");
   for (const PartRef& part : manifest.parts) {
     DW_ASSIGN_OR_RETURN(const std::string header, read_header_alone(store, part));
-    Result<std::vector<EntryRecord>> entries = parse_part_header(header, part.size_bytes);
-    if (!entries.ok()) return std::move(entries).status().at(store.url() + "/" + part.name);
-    all.insert(all.end(), std::make_move_iterator(entries->begin()),
-               std::make_move_iterator(entries->end()));
+    DW_ASSIGN_OR_RETURN(
+        std::vector<EntryRecord> entries,
+        located(parse_part_header(header, part.size_bytes), store.url() + "/" + part.name));
+    all.insert(all.end(), std::make_move_iterator(entries.begin()),
+               std::make_move_iterator(entries.end()));
   }
   return all;
 }

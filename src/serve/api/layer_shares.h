@@ -1,4 +1,4 @@
-// How much of each tensor versions changed, from the headers of their parts.
+// The share of each tensor that versions changed, from the headers of their parts.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,12 @@ namespace deltawire {
 // "embeddings", "norms", "other"; and its layer, where the name has a number.
 std::string_view module_type(std::string_view tensor);
 std::optional<uint64_t> layer_of(std::string_view tensor);
+nlohmann::json tensor_json(const TensorSpec& tensor);  // name, dtype, shape, type, layer
 
 // The entries of all parts of a delta, as its parts' headers say. Nothing is decoded.
 Result<std::vector<EntryRecord>> read_entries(Store& store, const Manifest& manifest);
 
-// A heat map. What was read is kept within a limit, by version. One thread.
+// The data of a heat map. Keeps what was read, by version, within a memory limit. For one thread.
 class LayerShares {
  public:
   // What a version changed: number of a tensor, changed elements.

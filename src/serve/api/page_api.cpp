@@ -103,7 +103,7 @@ HttpReply PageApi::api(const HttpCall& call) {
   const std::string rest = call.path.substr(kChains.size() + 1);
   const size_t slash = rest.find('/');
   uint64_t number = 0;
-  if (!to_number(std::string_view(rest).substr(0, slash), &number) || number >= chains_.size()) {
+  if (!parse_number(std::string_view(rest).substr(0, slash), &number) || number >= chains_.size()) {
     return refuse(404, "chain " + rest.substr(0, slash) + ": not served here");
   }
   if (slash == rest.npos) return json_reply(200, chains_[number]->summary());

@@ -27,7 +27,7 @@ class PageApi {
   void end();  // streams end
 
   static bool has(std::string_view path);
-  static bool is_public(const HttpCall& call);  // a file of the page: tells nothing of a chain
+  static bool is_public(const HttpCall& call);  // a static file of the page, without chain data
   HttpReply answer(const HttpCall& call);
 
  private:

@@ -1,4 +1,4 @@
-// What manifests say of the versions of a chain, added up over any stretch of them.
+// Statistics from the manifests of a chain, summed over any range of versions.
 #pragma once
 
 #include <cstdint>

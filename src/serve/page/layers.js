@@ -182,18 +182,13 @@ export class LayersView {
     const points = Math.min(4000, Math.max(50, Math.floor(this.plot.width / 2)));
     const answer = await api.get(`${live.path}/tensors/${encodeURIComponent(name)}`, {...this.range.asked, points});
     this.one.answer = answer;
-    const {columns, steps_one_ulp: ones, steps_other: others} = answer;
-    const known = Array.isArray(ones);
-    const height = kHistoryHeight / (known ? 3 : 2);
+    const {columns} = answer;
+    const height = kHistoryHeight / 2;
     this.panels = [{title: "Share of weights that changed", colour: "density", format: share, means: columns.share, height},
       {title: "Changed weights", colour: "bytes", format: short, means: columns.changed, height}];
-    if (known) {
-      this.panels.push({title: "Share of steps that are ±1 in the last place", colour: "time", format: share, height,
-        means: ones.map((one, index) => (isNumber(one) && one + others[index] > 0 ? one / (one + others[index]) : null))});
-    }
     this.oneTitle.replaceChildren("History of ", nameOf(answer.name));
     setText(this.oneNote, `${answer.dtype} [${(answer.shape ?? []).join(" × ")}], ${count(answer.elements)} weights, ${answer.type}` +
-      (known ? "" : ". How many steps are ±1 in the last place is not recorded in this chain."));
+      ". How many steps are ±1 in the last place is not recorded in this chain.");
     this.one.hidden = false;
     this.history.draw();
   }

@@ -24,8 +24,8 @@ class AheadObjects {
   // Objects are dropped at the second commit after they were announced.
   void committed();
 
-  // The first after `seen`, fetched unless it is here; none: none is announced. One that cannot be
-  // fetched, or is more than may be held, is left out.
+  // The first object after `seen`, fetched if necessary; empty: none is announced. Skips objects
+  // that cannot be fetched or exceed the memory limit.
   std::vector<SentObject> after(uint64_t seen, const Fetch& fetch);
   // Null: it is not here.
   std::shared_ptr<const Body> find(std::string_view name) const;

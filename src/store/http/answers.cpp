@@ -1,7 +1,9 @@
 #include "store/http/answers.h"
 
-#include <charconv>
 #include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "base/text.h"
 
 namespace deltawire::http {
 namespace {
@@ -18,11 +20,6 @@ const Json* list_in(const Json& json, const char* key) {
   return found != json.end() && found->is_array() ? &*found : nullptr;
 }
 
-std::string text_in(const Json& json, const char* key) {
-  const Json value = json.is_object() ? json.value(key, Json()) : Json();
-  return value.is_string() ? value.get<std::string>() : "";
-}
-
 bool size_in(const Json& json, uint64_t* size) {
   const Json value = json.is_object() ? json.value("size", Json()) : Json();
   if (value.is_number_unsigned()) *size = value.get<uint64_t>();
@@ -32,13 +29,13 @@ bool size_in(const Json& json, uint64_t* size) {
 }  // namespace
 
 Result<std::vector<ObjectInfo>> parse_listing(const std::string& text, size_t limit) {
-  const Status bad = corruption("a malformed listing");
-  const Json json = Json::parse(text, nullptr, false);
+  const Status bad = corruption("malformed listing");
+  const Json json = parse_json(text);
   const Json* const objects = list_in(json, "objects");
   if (objects == nullptr || objects->size() > limit) return bad;
   std::vector<ObjectInfo> found;
   for (const Json& one : *objects) {
-    ObjectInfo info{.name = text_in(one, "name")};
+    ObjectInfo info{.name = string_in(one, "name")};
     if (!check_object_name(info.name).ok() || !size_in(one, &info.size_bytes)) return bad;
     if (!one.value("modified", Json()).is_number_integer()) return bad;
     info.modified = one["modified"].get<int64_t>();
@@ -49,9 +46,9 @@ Result<std::vector<ObjectInfo>> parse_listing(const std::string& text, size_t li
 }
 
 Result<NewsAnswer> parse_news(const std::string& text) {
-  const Status bad = corruption("a malformed answer to a wait for changes");
-  const Json json = Json::parse(text, nullptr, false);
-  NewsAnswer answer{.news = text_in(json, "news")};
+  const Status bad = corruption("malformed answer to a request for changes");
+  const Json json = parse_json(text);
+  NewsAnswer answer{.news = string_in(json, "news")};
   if (answer.news.empty() || answer.news.size() > kMaxNewsBytes ||
       answer.news.find_first_not_of("0123456789") != std::string::npos) {
     return bad;
@@ -60,11 +57,9 @@ Result<NewsAnswer> parse_news(const std::string& text) {
   if (parts == nullptr) return answer;
   if (parts->size() > kMaxParts) return bad;
   for (const Json& one : *parts) {
-    AnnouncedObject part{.name = text_in(one, "name")};
-    const std::string number = text_in(one, "number");
-    const char* const end = number.data() + number.size();
-    const auto [at, error] = std::from_chars(number.data(), end, part.number);
-    if (error != std::errc() || at != end || !check_object_name(part.name).ok() ||
+    AnnouncedObject part{.name = string_in(one, "name")};
+    const std::string number = string_in(one, "number");
+    if (!parse_number(number, &part.number) || !check_object_name(part.name).ok() ||
         !size_in(one, &part.size_bytes)) {
       return bad;
     }

@@ -1,4 +1,4 @@
-// What a server of a chain answers, read by those who do not trust it.
+// Parses answers of a chain's server, which is not trusted.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,8 @@
 
 namespace deltawire::http {
 
-// {"objects": [{"name", "size", "modified"}]}: at most `limit`, in byte order of names.
+// {"objects": [{"name", "size", "modified"}]}: at most `limit` objects, in byte order of their
+// names.
 Result<std::vector<ObjectInfo>> parse_listing(const std::string& text, size_t limit);
 
 // An object of a version that is not committed yet.

@@ -5,14 +5,13 @@
 #include <optional>
 #include <random>
 
-#include "base/bytes.h"
+#include "base/json.h"
 #include "base/stop.h"
+#include "base/text.h"
 #include "store/http_store.h"
 
 namespace deltawire::http {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr size_t kMostHolders = 1024;
 constexpr double kBytesPerTimeout = double(uint64_t{64} << 20);
@@ -29,9 +28,8 @@ Client::Client(std::vector<std::string> sources, Secret token, const StoreOption
 Result<std::unique_ptr<Client>> Client::make(const std::string& urls, const StoreOptions& options) {
   std::vector<std::string> sources;
   for (const std::string_view url : split_text(urls, ',')) {
-    Result<HttpUrl> parsed = parse_http_url(url);
-    if (!parsed.ok()) return std::move(parsed).status().at("store");
-    sources.push_back(parsed->scheme + "://" + parsed->host + parsed->path);
+    DW_ASSIGN_OR_RETURN(HttpUrl parsed, located(parse_http_url(url), "store"));
+    sources.push_back(parsed.scheme + "://" + parsed.host + parsed.path);
   }
   if (!options.secret.empty() && !options.secret_file.empty()) {
     return invalid_argument("secret, secret_file: only one of both can be given");
@@ -59,7 +57,7 @@ Result<HttpAnswer> Client::send(const Request& given) {
     };
   }
   const size_t first = source_;
-  std::optional<HttpAnswer> missing;  // what one says that has no such object
+  std::optional<HttpAnswer> missing;  // the 404 of a source
   for (size_t i = 0;; ++i) {
     const size_t source = (first + i) % sources_.size();
     Result<HttpAnswer> answer = send_to(sources_[source], request);
@@ -68,7 +66,7 @@ Result<HttpAnswer> Client::send(const Request& given) {
     if (answered && answer->status != 404) return answer;
     if (answered) missing = std::move(*answer);
     if (answer.status().code() == Code::kCancelled) return answer;
-    if (!answer.ok() && took_bytes) {  // another one's bytes would not go on where these end
+    if (!answer.ok() && took_bytes) {  // another source cannot continue this body
       source_ = (source + 1) % sources_.size();
       return answer;
     }
@@ -77,8 +75,8 @@ Result<HttpAnswer> Client::send(const Request& given) {
   }
 }
 
-// A trainer's rank 0 sends readers of a part on to the rank that holds it. Whoever says so has got
-// the token already, so it may go there, too; but never from https to http.
+// A trainer's rank 0 redirects readers of a part to the rank that holds it. Rank 0 already has the
+// token, so the token is sent there too, but never from https to http.
 Result<HttpAnswer> Client::send_to(const std::string& source, const Request& request) {
   const bool reads = (request.method == "GET" || request.method == "HEAD") &&
                      request.target.starts_with(std::string(kObjectsPath) + "/");
@@ -87,7 +85,7 @@ Result<HttpAnswer> Client::send_to(const std::string& source, const Request& req
   if (!known.empty()) {
     Result<HttpAnswer> answer = send_once(known + request.target, request);
     if (answer.ok() && answer->status < 500) return answer;
-    keep_holder(source + folder, "");  // it may be at another place now
+    keep_holder(source + folder, "");  // it may have moved
     if (!answer.ok()) return std::move(answer).status().at("sent on to " + known);
     return answer;
   }
@@ -101,9 +99,7 @@ Result<HttpAnswer> Client::send_to(const std::string& source, const Request& req
   }
   const std::string holder = to.substr(0, to.size() - request.target.size());
   keep_holder(source + folder, holder);
-  Result<HttpAnswer> sent_on = send_once(to, request);
-  if (!sent_on.ok()) return std::move(sent_on).status().at("sent on to " + holder);
-  return sent_on;
+  return located(send_once(to, request), "sent on to " + holder);
 }
 
 std::string Client::holder_of(const std::string& folder) {
@@ -153,9 +149,8 @@ Result<HttpAnswer> Client::send_ok(const Request& request) {
 
 Status Client::failure(const HttpAnswer& answer) const {
   std::string detail = "HTTP " + std::to_string(answer.status);
-  const Json json = Json::parse(answer.text, nullptr, false);
-  if (json.is_object() && json.value("error", Json()).is_string()) {
-    detail += ": " + printable(hide_secret(json["error"].get<std::string>(), token_));
+  if (const std::string error = string_in(parse_json(answer.text), "error"); !error.empty()) {
+    detail += ": " + printable(hide_secret(error, token_));
   }
   switch (answer.status) {
     case 401:

@@ -1,4 +1,4 @@
-// Requests to a server of a chain, or to several that serve the same one.
+// Requests to one or several servers of the same chain.
 #pragma once
 
 #include <atomic>
@@ -31,15 +31,15 @@ class Client {
   // `urls`: with commas between them.
   static Result<std::unique_ptr<Client>> make(const std::string& urls, const StoreOptions& options);
 
-  // An answer of any status, or why there is none. From the source that answered last; from another
-  // where that one does not, or has no such object: a relay may be behind.
+  // An answer of any status, or why there is none. Asks the source that answered last, then others
+  // if that one fails or lacks the object, since a relay may lag behind.
   Result<HttpAnswer> send(const Request& request);
   // The same, where anything but a 2xx is a failure.
   Result<HttpAnswer> send_ok(const Request& request);
   Status failure(const HttpAnswer& answer) const;
 
   std::string url() const;        // of all sources
-  void end() { ending_ = true; }  // requests are given up, within a second
+  void end() { ending_ = true; }  // cancels requests within a second
 
  private:
   Client(std::vector<std::string> sources, Secret token, const StoreOptions& options);
@@ -56,7 +56,8 @@ class Client {
   std::atomic<size_t> source_ = 0;  // that answered last
   std::atomic<bool> ending_ = false;
   std::mutex mutex_;
-  std::map<std::string, std::string> holders_;  // where folders are that a source does not have
+  std::map<std::string, std::string>
+      holders_;  // which server holds folders that a source redirects
 };
 
 }  // namespace deltawire::http

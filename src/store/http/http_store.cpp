@@ -8,23 +8,28 @@
 #include <thread>
 
 #include "base/bytes.h"
+#include "base/clock.h"
+#include "base/text.h"
 #include "store/bodies.h"
 #include "store/http/ahead_objects.h"
 #include "store/http/answers.h"
 #include "store/http/client.h"
 #include "store/push_source.h"
+#include "store/ranged_store.h"
 
 namespace deltawire {
 namespace http {
 namespace {
 
-constexpr double kPollSeconds = 30;  // that a question for news waits on the server
+constexpr double kPollSeconds = 30;  // a request for news waits this long on the server
 constexpr double kMaxPauseSeconds = 5;
 
-class HttpStore final : public Store, public PushSource {
+class HttpStore final : public RangedStore, public PushSource {
  public:
   HttpStore(std::unique_ptr<Client> client, const StoreOptions& options)
-      : client_(std::move(client)), options_(options), slots_(options.connections) {}
+      : RangedStore(options),
+        client_(std::move(client)),
+        limited_(options.max_bytes_per_second != 0) {}
 
   ~HttpStore() override {
     ending_ = true;
@@ -45,50 +50,21 @@ class HttpStore final : public Store, public PushSource {
     return at(name, read_only());
   }
 
-  Result<ObjectInfo> stat(std::string_view name) override {
-    DW_RETURN_IF_ERROR(check_object_name(name));
-    Result<ObjectInfo> info = head(name);
-    if (!info.ok()) return at(name, std::move(info).status());
-    return info;
-  }
-
   Result<std::string> get(std::string_view name, uint64_t max_bytes) override {
     DW_RETURN_IF_ERROR(check_object_name(name));
     std::string text;
     Request request{.target = object(name)};
-    request.moved_bytes = std::min(max_bytes, options_.multipart_bytes);
+    request.moved_bytes = std::min(max_bytes, piece_bytes_);
     request.on_bytes = take_text(max_bytes, &text);
     DW_RETURN_IF_ERROR(at(name, client_->send_ok(request).status()));
     return text;
   }
 
-  Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override {
-    DW_RETURN_IF_ERROR(check_object_name(name));
-    uint64_t end;
-    if (!checked_add(offset, out.size(), &end) || end > uint64_t(INT64_MAX)) {
-      return at(name, corruption("the object ends before byte " + std::to_string(offset)));
-    }
-    if (out.empty()) {
-      DW_ASSIGN_OR_RETURN(const ObjectInfo info, stat(name));
-      if (offset <= info.size_bytes) return {};
-      return at(name, corruption("the object ends at byte " + std::to_string(info.size_bytes)));
-    }
-    SpanSink sink(out);
-    return at(name, fetch(name, offset, out.size(), kAnySize, &sink));
-  }
-
   Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override {
-    DW_RETURN_IF_ERROR(check_object_name(name));
-    if (const auto body = ahead_.find(name); body && body->size() == size_bytes) {
-      ahead_.drop(name);  // who asks once more found it damaged
-      return copy_body(*body, sink);
-    }
-    if (size_bytes > 0) {
-      return at(name, fetch(name, 0, size_bytes, size_bytes, sink));
-    }
-    DW_ASSIGN_OR_RETURN(const ObjectInfo info, stat(name));
-    if (info.size_bytes == 0) return {};
-    return at(name, corruption("expected 0 bytes, got " + std::to_string(info.size_bytes)));
+    const auto body = ahead_.find(name);
+    if (!body || body->size() != size_bytes) return RangedStore::download(name, size_bytes, sink);
+    ahead_.drop(name);  // a reader that asks again found it damaged
+    return copy_body(*body, sink);
   }
 
   Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
@@ -98,13 +74,12 @@ class HttpStore final : public Store, public PushSource {
     const Request request{.target = std::string(kObjectsPath) + "?prefix=" + std::string(prefix) +
                                     "&after=" + std::string(start_after) +
                                     "&limit=" + std::to_string(std::min(limit, kMaxListed))};
-    Result<HttpAnswer> answer = client_->send_ok(request);
-    if (!answer.ok()) return std::move(answer).status().at(url());
-    Result<std::vector<ObjectInfo>> found = parse_listing(answer->text, limit);
+    DW_ASSIGN_OR_RETURN(HttpAnswer answer, located(client_->send_ok(request), url()));
+    Result<std::vector<ObjectInfo>> found = parse_listing(answer.text, limit);
     if (!found.ok()) return std::move(found).status().at(url());
     for (const ObjectInfo& one : *found) {
       if (one.name.starts_with(prefix) && one.name > start_after) continue;
-      return corruption("a listing of other objects than were asked for").at(url());
+      return corruption("the listing contains objects that were not requested").at(url());
     }
     return found;
   }
@@ -115,13 +90,13 @@ class HttpStore final : public Store, public PushSource {
   }
 
   Result<int64_t> clock() override {
-    Result<HttpAnswer> answer = client_->send({.method = "HEAD", .target = kNewsPath});
-    if (!answer.ok()) return std::move(answer).status().at(url());
-    const int64_t now = parse_http_date(answer->header("date"));
+    DW_ASSIGN_OR_RETURN(HttpAnswer answer,
+                        located(client_->send({.method = "HEAD", .target = kNewsPath}), url()));
+    const int64_t now = parse_http_date(answer.header("date"));
     return now > 0 ? Result<int64_t>(now) : Store::clock();
   }
 
-  // A thread asks the server, from the first call on: each question waits there for news.
+  // The first call starts a thread that long-polls the server for news.
   uint64_t wait_for_news(uint64_t seen, double seconds) override {
     std::unique_lock lock(mutex_);
     if (!listener_.joinable()) listener_ = std::thread([this] { listen(); });
@@ -146,37 +121,23 @@ class HttpStore final : public Store, public PushSource {
   static std::string object(std::string_view name) {
     return std::string(kObjectsPath) + "/" + std::string(name);
   }
-  Status at(std::string_view name, Status status) const {
-    if (status.ok()) return status;
-    return std::move(status).at(url() + ": object " + std::string(name));
+  Result<HttpAnswer> head(std::string_view name) override {
+    return client_->send_ok({.method = "HEAD", .target = object(name)});
   }
 
-  Result<ObjectInfo> head(std::string_view name) {
-    DW_ASSIGN_OR_RETURN(const HttpAnswer answer,
-                        client_->send_ok({.method = "HEAD", .target = object(name)}));
-    ObjectInfo info;
-    info.name = name;
-    DW_ASSIGN_OR_RETURN(info.size_bytes, content_length(answer));
-    info.modified = parse_http_date(answer.header("last-modified"));
-    return info;
-  }
-
-  Status fetch(std::string_view name, uint64_t offset, uint64_t size, uint64_t object_size,
-               Sink* sink) {
-    const Pieces pieces = Pieces::cut(size, options_.connections, kMinDownloadPiece,
-                                      options_.multipart_bytes, ~uint64_t{0});
+  RangeSource source_of(std::string_view name) override {
     RangeSource source;
-    source.send = [&](RangeSource::Headers headers, uint64_t length, RangeSource::OnBytes on_bytes,
-                      const std::atomic<bool>* cancelled) {
-      Request request{.target = object(name), .headers = std::move(headers)};
-      request.moved_bytes = length;
-      request.on_bytes = std::move(on_bytes);
-      request.cancelled = cancelled;
-      return client_->send(request);
+    source.send = [this, target = object(name)](RangeSource::Headers headers, uint64_t length,
+                                                RangeSource::OnBytes on_bytes,
+                                                const std::atomic<bool>* cancelled) {
+      return client_->send({.target = target,
+                            .headers = std::move(headers),
+                            .moved_bytes = length,
+                            .on_bytes = std::move(on_bytes),
+                            .cancelled = cancelled});
     };
     source.failure = [this](const HttpAnswer& answer) { return client_->failure(answer); };
-    return download_in_pieces(source, &slots_, offset, pieces, object_size, options_.connections,
-                              PieceRetries::at_most(options_.retries), sink);
+    return source;
   }
 
   // ---- news
@@ -187,14 +148,14 @@ class HttpStore final : public Store, public PushSource {
     while (!ending_) {
       Request request{.target = std::string(kNewsPath) + "?after=" + seen +
                                 "&wait=" + std::to_string(int(kPollSeconds))};
-      if (options_.max_bytes_per_second == 0) {  // what is fetched ahead goes around the limit
+      if (!limited_) {  // objects fetched ahead would not count against the limit
         request.target += "&part=" + std::to_string(ahead_.last_number());
       }
       request.extra_seconds = kPollSeconds;
       const Result<HttpAnswer> answer = client_->send_ok(request);
       Result<NewsAnswer> told = answer.ok() ? parse_news(answer->text) : answer.status();
       if (!told.ok()) {
-        rest(pause);
+        sleep_unless(pause, [this] { return ending_.load(); });
         pause = std::min(2 * pause, kMaxPauseSeconds);
         continue;
       }
@@ -209,21 +170,13 @@ class HttpStore final : public Store, public PushSource {
       changed_.notify_all();
     }
   }
-  void rest(double seconds) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-    while (!ending_ && std::chrono::steady_clock::now() < end) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  }
-
   const std::unique_ptr<Client> client_;
-  const StoreOptions options_;
-  Slots slots_;
+  const bool limited_;  // a limit of bytes per second applies
   AheadObjects ahead_;
   std::atomic<bool> ending_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
-  uint64_t news_ = 0, announced_ = 0;  // how often there were some
+  uint64_t news_ = 0, announced_ = 0;  // number of notifications
   std::thread listener_;
 };
 

@@ -1,29 +1,27 @@
 #include "store/s3/address.h"
 
+#include "base/text.h"
 #include "http/http_client.h"
 #include "store/s3/sigv4.h"
 
+#include <algorithm>
+
 namespace deltawire::s3 {
-namespace {
-
-bool word_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-';
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Status check_bucket(std::string_view bucket) {
-  bool good = bucket.size() >= 3 && bucket.size() <= 63 && bucket.front() != '.' &&
-              bucket.back() != '.' && bucket.find("..") == bucket.npos;
-  for (const char c : bucket) good = good && (word_char(c) || c == '.' || c == '_');
-  if (good) return {};
+  if (bucket.size() >= 3 && bucket.size() <= 63 && bucket.front() != '.' && bucket.back() != '.' &&
+      bucket.find("..") == bucket.npos && std::all_of(bucket.begin(), bucket.end(), is_name_char)) {
+    return {};
+  }
   return invalid_argument("not the name of a bucket: 3 to 63 letters, digits, '-' and '.'");
 }
 
 Status check_region(std::string_view region) {
-  bool good = !region.empty() && region.size() <= 63;
-  for (const char c : region) good = good && (word_char(c) || c == '_');
-  if (good) return {};
+  if (!region.empty() && region.size() <= 63 && region.find('.') == region.npos &&
+      std::all_of(region.begin(), region.end(), is_name_char)) {
+    return {};
+  }
   return invalid_argument("not the name of a region: letters, digits and '-'");
 }
 
@@ -37,7 +35,7 @@ Result<Address> Address::make(std::string_view endpoint, std::string_view bucket
     return address;
   }
   Result<HttpUrl> url = parse_http_url(endpoint);
-  // The text may hold a password: it is not shown.
+  // The text may contain a password, so it is not shown.
   if (!url.ok()) return std::move(url).status().at("the endpoint must be http(s)://HOST[:PORT]");
   if (!url->path.empty()) {
     return invalid_argument("the endpoint must be http(s)://HOST[:PORT]: it has a path");

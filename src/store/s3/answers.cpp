@@ -3,12 +3,12 @@
 #include <expat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 
 #include "base/guard.h"
+#include "base/text.h"
 #include "http/http_client.h"
 
 namespace deltawire::s3 {
@@ -72,14 +72,6 @@ void on_text(void* user, const char* text, int size) {
 void on_doctype(void* user, const char*, const char*, const char*, int) {
   Reading& reading = reading_of(user);
   reading.guarded([&] { return reading.defect("a document type is not accepted"); });
-}
-
-Result<uint64_t> parse_number(const std::string& text) {
-  uint64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end) return corruption("a size is not a number");
-  return value;
 }
 
 }  // namespace
@@ -172,8 +164,8 @@ Result<ListAnswer> parse_list(std::string_view xml) {
     if (path == "/IsTruncated") truncated = text == "true";
     if (path == "/NextContinuationToken") answer.continuation_token = text;
     if (path == "/Contents/Key") object.key = text;
-    if (path == "/Contents/Size") {
-      DW_ASSIGN_OR_RETURN(object.size_bytes, parse_number(text));
+    if (path == "/Contents/Size" && !parse_number(text, &object.size_bytes)) {
+      return corruption("a size is not a number");
     }
     if (path == "/Contents/LastModified") {
       DW_ASSIGN_OR_RETURN(object.modified, parse_time(text));

@@ -1,6 +1,6 @@
 #include "store/s3/bucket.h"
 
-#include "base/bytes.h"
+#include "base/text.h"
 #include "store/s3_store.h"
 
 namespace deltawire::s3 {
@@ -11,14 +11,15 @@ struct Listing {
   const std::string& store_prefix;
   std::string_view prefix;
   size_t limit;
-  std::string last;  // the name it has come to; a page must lead on from it, or there is no end
+  std::string
+      last;  // the last name seen; pages must continue after it, or the listing would not end
   std::vector<ObjectInfo> found;
 
   Status take(const ListedObject& object) {
-    if (!object.key.starts_with(store_prefix)) return corruption("a list of another prefix");
+    if (!object.key.starts_with(store_prefix)) return corruption("the listing has another prefix");
     std::string name = object.key.substr(store_prefix.size());
-    if (!name.starts_with(prefix)) return corruption("a list of another prefix");
-    if (name <= last) return corruption("a list that is not in the order of names");
+    if (!name.starts_with(prefix)) return corruption("the listing has another prefix");
+    if (name <= last) return corruption("the listing is not sorted by name");
     last = name;
     if (check_object_name(name).ok() && found.size() < limit) {
       found.push_back({std::move(name), object.size_bytes, object.modified});
@@ -44,13 +45,11 @@ Pairs query_of_page(const Listing& listing, std::string_view start_after,
 Result<HttpAnswer> put_if_absent(Client* client, const std::string& key) {
   static constexpr std::string_view kText = "deltawire asks whether If-None-Match is honoured\n";
   const MemoryBody body(kText);
-  Request request;
-  request.method = "PUT";
-  request.key = key;
-  request.headers = {{"if-none-match", "*"}};
-  request.body = {&body, 0, body.size()};
-  request.may_resend = false;
-  return client->send(request);
+  return client->send({.method = "PUT",
+                       .key = key,
+                       .headers = {{"if-none-match", "*"}},
+                       .body = {&body, 0, body.size()},
+                       .may_resend = false});
 }
 
 // Swift: 501 NotImplemented. Others: 400 with a code that says the same.
@@ -75,13 +74,12 @@ Result<std::vector<ObjectInfo>> list_objects(Client* client, const std::string& 
   Listing listing{store_prefix, prefix, limit, std::string(start_after), {}};
   std::string token;
   while (listing.found.size() < limit) {
-    Request request;
-    request.query = query_of_page(listing, start_after, token);
-    DW_ASSIGN_OR_RETURN(const HttpAnswer answer, client->send_ok(request));
+    DW_ASSIGN_OR_RETURN(const HttpAnswer answer,
+                        client->send_ok({.query = query_of_page(listing, start_after, token)}));
     DW_ASSIGN_OR_RETURN(const ListAnswer page, parse_list(answer.text));
     for (const ListedObject& object : page.objects) DW_RETURN_IF_ERROR(listing.take(object));
     if (page.continuation_token.empty()) break;
-    if (page.objects.empty()) return corruption("a page of a list without an object");
+    if (page.objects.empty()) return corruption("a page of the listing is empty");
     token = page.continuation_token;
   }
   return std::move(listing.found);
@@ -93,11 +91,81 @@ Result<bool> has_conditional_put(Client* client, const std::string& prefix) {
   if (is_refused_as_unknown(first)) return false;
   if (!first.ok()) return client->failure(first);
   Result<bool> honoured = second_is_refused(client, key);
-  Request remove;
-  remove.method = "DELETE";
-  remove.key = key;
-  static_cast<void>(client->send(remove));  // a key that may not remove leaves a few bytes
+  // A key without the right to delete leaves a few bytes.
+  (void)client->send({.method = "DELETE", .key = key});
   return honoured;
+}
+
+// ---- multipart uploads
+
+namespace {
+
+Result<std::string> start(Client* client, const std::string& key) {
+  DW_ASSIGN_OR_RETURN(const HttpAnswer answer,
+                      client->send_ok({.method = "POST", .key = key, .query = {{"uploads", ""}}}));
+  return parse_upload_id(answer.text);
+}
+
+// The ETag by which the final request names the piece.
+Result<std::string> send_piece(Client* client, const std::string& key, const std::string& upload,
+                               uint64_t number, const BodyRange& range,
+                               const std::atomic<bool>* cancelled) {
+  DW_ASSIGN_OR_RETURN(
+      const HttpAnswer answer,
+      client->send_ok({.method = "PUT",
+                       .key = key,
+                       .query = {{"partNumber", std::to_string(number)}, {"uploadId", upload}},
+                       .body = range,
+                       .moved_bytes = range.size,
+                       .cancelled = cancelled}));
+  std::string etag(answer.header("etag"));
+  if (etag.empty()) return corruption("the server accepted a piece without returning an ETag");
+  return etag;
+}
+
+Status complete(Client* client, const std::string& key, const std::string& upload,
+                const std::vector<std::string>& etags, uint64_t size) {
+  std::string xml = "<CompleteMultipartUpload>";
+  for (size_t i = 0; i < etags.size(); ++i) {
+    xml += "<Part><PartNumber>" + std::to_string(i + 1) + "</PartNumber><ETag>" +
+           xml_escape(etags[i]) + "</ETag></Part>";
+  }
+  xml += "</CompleteMultipartUpload>";
+  const MemoryBody body(xml);
+  DW_ASSIGN_OR_RETURN(const HttpAnswer answer,
+                      client->send_ok({.method = "POST",
+                                       .key = key,
+                                       .query = {{"uploadId", upload}},
+                                       .body = {&body, 0, body.size()},
+                                       .moved_bytes = size}));  // a server may copy pieces now
+  if (is_completed(answer.text)) return {};
+  if (!parse_error(answer.text).code.empty()) return client->failure(answer);
+  return unavailable("the answer to the end of the upload cannot be read");
+}
+
+}  // namespace
+
+Status upload_in_pieces(Client* client, Slots* slots, const std::string& key, const Body& body,
+                        const Pieces& pieces, unsigned workers, const PieceRetries& retries) {
+  DW_ASSIGN_OR_RETURN(const std::string upload, start(client, key));
+  std::vector<std::string> etags(size_t(pieces.count()));
+  const auto send = [&](uint64_t i, const std::atomic<bool>* cancelled) -> Status {
+    const Slots::Slot slot(slots);
+    if (*cancelled) return deltawire::cancelled("given up");
+    const BodyRange range{&body, pieces.offset(i), pieces.length(i)};
+    DW_ASSIGN_OR_RETURN(etags[size_t(i)], send_piece(client, key, upload, i + 1, range, cancelled));
+    return {};
+  };
+  Status status = move_pieces(pieces, workers, retries, send);
+  bool outcome_known = true;
+  if (status.ok()) {
+    status = complete(client, key, upload, etags, body.size());
+    outcome_known = status.code() != Code::kUnavailable;
+  }
+  if (!status.ok() && outcome_known) {  // the failure that led here is the one to report
+    (void)client->send({.method = "DELETE", .key = key, .query = {{"uploadId", upload}}});
+  }
+  return status;
 }
 
 }  // namespace deltawire::s3

@@ -13,9 +13,9 @@ namespace {
 
 constexpr char kEmptySha256[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 constexpr double kBytesPerTimeout = double(uint64_t{64} << 20);
-constexpr int kGraceSeconds = 5;  // for an answer after the request to stop
+constexpr int kGraceSeconds = 5;  // how long to wait for an answer after a request to stop
 
-// 400 is also the status of failures that pass.
+// Some failures with status 400 are temporary.
 bool is_passing(std::string_view code) {
   static constexpr std::string_view kPassing[] = {
       "BadDigest",      "IncompleteBody", "InternalError",      "OperationAborted",
@@ -91,7 +91,7 @@ Result<HttpAnswer> Client::send(const Request& request) {
   return send_with_fresh_keys(request, asked);
 }
 
-// Keys that are over are renewed, once, and the request is sent again: it was not carried out.
+// Expired keys are renewed once, and the request, which was rejected, is sent again.
 Result<HttpAnswer> Client::send_with_fresh_keys(const Request& request, const std::string& region) {
   DW_ASSIGN_OR_RETURN(const Credentials keys, credentials_->current());
   DW_ASSIGN_OR_RETURN(HttpAnswer answer, send_once(request, region, keys));
@@ -160,7 +160,7 @@ std::string Client::region_asked_for(const HttpAnswer& answer) const {
   return check_region(region).ok() ? region : "";
 }
 
-// Never with a secret that the server echoes.
+// Without secrets that the server echoes.
 std::string Client::shown(std::string_view text) {
   const Credentials credentials = credentials_->known();
   std::string out = hide_secret(std::string(text), Secret(credentials.secret_key));

@@ -21,14 +21,14 @@ struct BodyRange {
 
 struct Request {
   std::string method = "GET";
-  std::string key;  // empty: the bucket
-  Pairs query;
-  Pairs headers;
-  BodyRange body;
-  std::string body_sha256;  // hex; empty: send() computes it
+  std::string key = {};  // empty: the bucket
+  Pairs query = {};
+  Pairs headers = {};
+  BodyRange body = {};
+  std::string body_sha256 = {};  // hex; empty: send() computes it
   bool may_resend = true;
   uint64_t moved_bytes = 0;  // what the deadline allows for
-  std::function<Status(const HttpAnswer& head, std::span<const uint8_t> bytes)> on_bytes;
+  std::function<Status(const HttpAnswer& head, std::span<const uint8_t> bytes)> on_bytes = {};
   const std::atomic<bool>* cancelled = nullptr;
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "store/s3/answers.h"
 
 namespace deltawire::s3 {
@@ -13,11 +14,6 @@ namespace {
 
 constexpr int64_t kEarlySeconds = 300;  // AWS's servers have new keys by then
 constexpr int64_t kPauseSeconds = 30;   // between attempts while the old keys are still good
-
-bool same(const Credentials& a, const Credentials& b) {
-  return a.access_key == b.access_key && a.secret_key == b.secret_key &&
-         a.session_token == b.session_token;
-}
 
 // In the order in which they are asked.
 constexpr Provider kProviders[] = {
@@ -43,19 +39,19 @@ Result<std::unique_ptr<CredentialsSource>> CredentialsSource::find(const std::st
   for (const Provider& provider : kProviders) {
     const std::string name(provider.name);
     if (!profile.empty() && !provider.has_profiles) continue;
-    Result<Offer> offer = provider.ask(source->asking_);
-    if (!offer.ok()) return std::move(offer).status().at("S3 credentials, " + name);
-    if (!offer->keys) {
-      tried += (tried.empty() ? "" : "; ") + name + ": " + offer->why_not;
+    DW_ASSIGN_OR_RETURN(Offer offer,
+                        located(provider.ask(source->asking_), "S3 credentials, " + name));
+    if (!offer.keys) {
+      tried += (tried.empty() ? "" : "; ") + name + ": " + offer.why_not;
       continue;
     }
     source->provider_ = &provider;
-    source->keep(*std::move(offer->keys));
+    source->keep(*std::move(offer.keys));
     return source;
   }
   return invalid_argument(
-      "no S3 credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or another way that "
-      "AWS's tools know. Asked: " +
+      "no S3 credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or another source that "
+      "AWS's tools know. Tried: " +
       tried);
 }
 
@@ -73,10 +69,9 @@ void CredentialsSource::keep(Keys keys) {
 
 Status CredentialsSource::ask_again() {
   const std::string place = "S3 credentials, " + std::string(provider_->name);
-  Result<Offer> offer = provider_->ask(asking_);
-  if (!offer.ok()) return std::move(offer).status().at(place);
-  if (!offer->keys) return unavailable(place + ": " + offer->why_not);
-  keep(*std::move(offer->keys));
+  DW_ASSIGN_OR_RETURN(Offer offer, located(provider_->ask(asking_), place));
+  if (!offer.keys) return unavailable(place + ": " + offer.why_not);
+  keep(*std::move(offer.keys));
   return {};
 }
 
@@ -102,11 +97,11 @@ Credentials CredentialsSource::known() {
 
 bool CredentialsSource::renew(const Credentials& used) {
   const std::lock_guard lock(mutex_);
-  if (!same(used, keys_.credentials)) return true;  // another thread was first
+  if (used != keys_.credentials) return true;  // another thread was first
   const int64_t now = unix_seconds();
   if (now < renew_not_before_) return false;
   renew_not_before_ = now + kPauseSeconds;
-  return ask_again().ok() && !same(used, keys_.credentials);
+  return ask_again().ok() && used != keys_.credentials;
 }
 
 std::string default_region() {
@@ -157,10 +152,7 @@ Result<Keys> parse_json_keys(std::string_view where, std::string_view json) {
   const std::string begin(where);
   const nlohmann::json answer = parse_json(json);
   if (!answer.is_object()) return corruption(begin + ": its output is not a JSON object");
-  const auto text = [&](const char* name) -> std::string {
-    const auto found = answer.find(name);
-    return found != answer.end() && found->is_string() ? found->get<std::string>() : "";
-  };
+  const auto text = [&](const char* name) { return string_in(answer, name); };
   Keys keys;
   keys.credentials = {text("AccessKeyId"), text("SecretAccessKey"), text("SessionToken")};
   if (keys.credentials.session_token.empty()) keys.credentials.session_token = text("Token");

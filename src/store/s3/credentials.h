@@ -18,8 +18,7 @@
 
 namespace deltawire::s3 {
 
-// Where S3 keys may come from, one function each. They are asked in the order of the table in
-// credentials.cpp.
+// The sources of S3 keys, one function each. The table in credentials.cpp has their order.
 struct Keys {
   Credentials credentials;
   std::optional<int64_t> expires;  // seconds since 1970; none: not known, or never
@@ -37,9 +36,9 @@ struct Asking {
   std::string profile = {};  // that was named for this store; empty: none
 };
 
-// An Offer without keys: this way is not set up here, and the next may be asked. A failure: it is
-// set up and does not work. Then nobody else is asked, for the keys would be another identity's.
-// No message holds a key or a token.
+// An Offer without keys: this source is not configured, and the next may be asked. A failure: it is
+// configured and does not work. Then no other source is asked, because its keys would be another
+// identity's. No message contains a key or a token.
 Result<Offer> ask_environment(const Asking& asking);
 Result<Offer> ask_web_identity(const Asking& asking);
 Result<Offer> ask_shared_file(const Asking& asking);
@@ -77,7 +76,7 @@ struct Role {
   std::string session_name;  // empty: one of ours
   std::string external_id;   // of AssumeRole; empty: none
 };
-// The token is read anew each time: it is rotated.
+// The token is read each time, because it is rotated.
 Result<Keys> assume_role_with_web_identity(const Asking& asking, const Role& role,
                                            const std::filesystem::path& token_file);
 Result<Keys> assume_role(const Asking& asking, const Role& role, const Credentials& credentials);
@@ -87,23 +86,25 @@ using Settings = std::map<std::string, std::string, std::less<>>;
 // blank lines and lines that are no settings are skipped.
 std::optional<Settings> parse_section(std::string_view text, std::string_view section);
 
-// Asks in the order that AWS's tools have: environment, web identity, shared credentials file,
-// configuration file, container, instance metadata. Who had keys is asked again before they end,
-// when the file they stand in has changed, and when the server says that they are over; nobody else
-// is, for that would be another identity. Thread-safe. No message holds a key.
+// Asks the sources in the order of AWS's tools: environment, web identity, shared credentials file,
+// configuration file, container, instance metadata. The source that had keys is asked again before
+// they expire, when their file has changed, and when the server reports them as expired. Other
+// sources are not asked, because they would be another identity. Thread-safe. No message holds a
+// key.
 class CredentialsSource {
  public:
-  // InvalidArgument: nobody has keys; the message says why of each. With a profile's name only
-  // files are asked.
+  // InvalidArgument if no source has keys; the message gives the reason for each. With a profile's
+  // name, only files are asked.
   static Result<std::unique_ptr<CredentialsSource>> find(const std::string& region,
                                                          const std::string& ca_file,
                                                          const std::string& profile = {});
 
-  // A failure only when they are over and no others are to be had: until then what is known stays.
+  // Fails only if the keys have expired and there are no new ones; until then the known keys are
+  // used.
   Result<Credentials> current();
-  // The last ones, whatever their age; asks nobody.
+  // The last keys, of any age, without asking a source.
   Credentials known();
-  // The server said that `used` are over. True: there are others now.
+  // Called when the server reports `used` as expired. True if there are new keys now.
   bool renew(const Credentials& used);
 
  private:
@@ -119,7 +120,7 @@ class CredentialsSource {
   std::mutex mutex_;
   Keys keys_;
   struct stat seen_ = {};         // of keys_.file
-  int64_t not_before_ = 0;        // seconds since 1970: so soon nobody is asked again
+  int64_t not_before_ = 0;        // seconds since 1970: no source is asked before this time
   int64_t renew_not_before_ = 0;  // the same of renew()
 };
 

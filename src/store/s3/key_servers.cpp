@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/secret.h"
+#include "base/text.h"
 #include "store/s3/answers.h"
 #include "store/s3/credentials.h"
 
@@ -102,10 +103,9 @@ Result<Keys> call(const Asking& asking, const Pairs& form, const Credentials* si
         authorization({request.method, "/", "", headers, sha256}, scope, *signer));
   }
   for (const auto& [name, value] : headers) request.headers.push_back(name + ": " + value);
-  Result<HttpAnswer> answer = asking.http->perform(request);
-  if (!answer.ok()) return std::move(answer).status().at(place);
-  if (!answer->ok()) return failure_of(place, *answer, sent);
-  return parse_keys(place, answer->text);
+  DW_ASSIGN_OR_RETURN(HttpAnswer answer, located(asking.http->perform(request), place));
+  if (!answer.ok()) return failure_of(place, answer, sent);
+  return parse_keys(place, answer.text);
 }
 
 // ---- the server beside a container: ECS, EKS Pod Identity
@@ -175,10 +175,6 @@ bool is_disabled() {
   return text == "true" || text == "True" || text == "TRUE" || text == "1";
 }
 
-Status http_failure(const std::string& place, int status) {
-  return unavailable(place + ": HTTP " + std::to_string(status));
-}
-
 }  // namespace
 
 Result<Keys> assume_role_with_web_identity(const Asking& asking, const Role& role,
@@ -225,15 +221,11 @@ Result<Offer> ask_container(const Asking& asking) {
   DW_ASSIGN_OR_RETURN(const std::string token, authorization_token());
   std::vector<std::string> headers = {"accept: application/json"};
   if (!token.empty()) headers.push_back("authorization: " + token);
-  Result<HttpAnswer> answer =
-      ask_nearby(asking, "GET", url, std::move(headers), kContainerTimeoutSeconds);
-  if (!answer.ok()) return std::move(answer).status().at(place);
-  if (!answer->ok()) {
-    const std::string message = place + ": HTTP " + std::to_string(answer->status);
-    return answer->status >= 500 || answer->status == 429 ? unavailable(message)
-                                                          : io_error(message);
-  }
-  DW_ASSIGN_OR_RETURN(Keys keys, parse_json_keys(place, answer->text));
+  DW_ASSIGN_OR_RETURN(
+      HttpAnswer answer,
+      located(ask_nearby(asking, "GET", url, std::move(headers), kContainerTimeoutSeconds), place));
+  if (!answer.ok()) return failure_of(place, answer, Secret(token));
+  DW_ASSIGN_OR_RETURN(Keys keys, parse_json_keys(place, answer.text));
   return offer_of(std::move(keys));
 }
 
@@ -257,12 +249,12 @@ Result<Offer> ask_instance(const Asking& asking) {
   if (roles.status == 404 || (roles.ok() && role.empty())) {
     return no_keys(server + ": the instance has no role");
   }
-  if (!roles.ok()) return http_failure(place, roles.status);
+  if (!roles.ok()) return unavailable(place + ": HTTP " + std::to_string(roles.status));
 
   place += percent_encode(role, false);
   DW_ASSIGN_OR_RETURN(const HttpAnswer answer,
                       ask_nearby(asking, "GET", place, headers, kInstanceTimeoutSeconds));
-  if (!answer.ok()) return http_failure(place, answer.status);
+  if (!answer.ok()) return unavailable(place + ": HTTP " + std::to_string(answer.status));
   DW_ASSIGN_OR_RETURN(Keys keys, parse_json_keys(place, answer.text));
   return offer_of(std::move(keys));
 }

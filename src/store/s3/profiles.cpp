@@ -4,6 +4,7 @@
 
 #include "base/command.h"
 #include "base/file.h"
+#include "base/text.h"
 #include "store/s3/credentials.h"
 
 namespace deltawire::s3 {
@@ -13,12 +14,6 @@ constexpr double kProcessSeconds = 60;
 constexpr int kMaxSources = 5;  // profiles that name each other
 
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 20;
-
-std::string_view trimmed(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t\r");
-  if (first == text.npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
 
 std::filesystem::path path_of(const char* variable, const char* name) {
   const std::string set = environment_variable(variable);
@@ -77,7 +72,7 @@ Result<std::optional<Keys>> keys_in(const std::string& where, const Settings& se
   return std::optional(std::move(keys));
 }
 
-// What it prints is nobody's business: only that it failed is said.
+// Its output may hold secrets, so a failure does not quote it.
 Result<Keys> run_process(const std::string& where, const std::string& command) {
   std::string output;
   CommandOptions options;
@@ -148,18 +143,17 @@ Result<Keys> keys_of_profile(const Asking& asking, const std::string& profile, i
   const std::string where = quoted(profile);
   if (depth > kMaxSources)
     return invalid_argument(where + ": its source_profile refers back to itself");
-  Result<Settings> settings = settings_of(profile);
-  if (!settings.ok()) return std::move(settings).status().at(where);
+  DW_ASSIGN_OR_RETURN(Settings settings, located(settings_of(profile), where));
   // A role may take the keys beside it as its source.
-  const bool own_source = setting(*settings, "source_profile") == profile;
-  if (!setting(*settings, "role_arn").empty() && !(own_source && depth > 0)) {
-    return keys_of_role(asking, where, *settings, depth);
+  const bool own_source = setting(settings, "source_profile") == profile;
+  if (!setting(settings, "role_arn").empty() && !(own_source && depth > 0)) {
+    return keys_of_role(asking, where, settings, depth);
   }
-  DW_ASSIGN_OR_RETURN(std::optional<Keys> keys, keys_in(where, *settings));
+  DW_ASSIGN_OR_RETURN(std::optional<Keys> keys, keys_in(where, settings));
   if (keys) return *std::move(keys);
-  const std::string process = setting(*settings, "credential_process");
+  const std::string process = setting(settings, "credential_process");
   if (!process.empty()) return run_process(where, process);
-  if (!setting(*settings, "sso_session").empty() || !setting(*settings, "sso_start_url").empty()) {
+  if (!setting(settings, "sso_session").empty() || !setting(settings, "sso_start_url").empty()) {
     return unsupported(where + " is an SSO profile: name another one in AWS_PROFILE that has " +
                        "`credential_process = aws configure export-credentials --profile " +
                        profile + " --format process`");
@@ -172,10 +166,8 @@ Result<Keys> keys_of_profile(const Asking& asking, const std::string& profile, i
 std::optional<Settings> parse_section(std::string_view text, std::string_view section) {
   std::optional<Settings> found;
   bool inside = false;
-  while (!text.empty()) {
-    const size_t end = text.find('\n');
-    const std::string_view line = trimmed(text.substr(0, end));
-    text.remove_prefix(end == text.npos ? text.size() : end + 1);
+  for (const std::string_view whole : split_text(text, '\n')) {
+    const std::string_view line = trimmed(whole);
     if (line.empty() || line.front() == '#' || line.front() == ';') continue;
     if (line.front() == '[') {
       inside = line.back() == ']' && trimmed(line.substr(1, line.size() - 2)) == section;

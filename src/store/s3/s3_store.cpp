@@ -3,9 +3,10 @@
 #include <optional>
 
 #include "base/bytes.h"
+#include "base/text.h"
+#include "store/ranged_store.h"
 #include "store/s3/bucket.h"
 #include "store/s3/client.h"
-#include "store/s3/upload.h"
 
 namespace deltawire {
 namespace s3 {
@@ -13,15 +14,12 @@ namespace {
 
 constexpr char kSha256Header[] = "x-amz-meta-deltawire-sha256";
 
-class S3Store final : public Store {
+class S3Store final : public RangedStore {
  public:
   S3Store(std::unique_ptr<Client> client, std::string prefix, const StoreOptions& options)
-      : client_(std::move(client)),
-        prefix_(prefix.empty() ? "" : prefix + "/"),
-        connections_(options.connections),
-        piece_bytes_(options.multipart_bytes),
-        retries_(options.retries),
-        slots_(options.connections) {}
+      : RangedStore(options),
+        client_(std::move(client)),
+        prefix_(prefix.empty() ? "" : prefix + "/") {}
 
   std::string url() const override {
     std::string url = "s3://" + client_->bucket() + "/" + prefix_;
@@ -32,9 +30,9 @@ class S3Store final : public Store {
   Result<Capabilities> capabilities() override {
     const std::lock_guard lock(capabilities_mutex_);
     if (!capabilities_.has_value()) {
-      Result<bool> conditional = has_conditional_put(client_.get(), prefix_);
-      if (!conditional.ok()) return std::move(conditional).status().at(url());
-      capabilities_ = Capabilities{*conditional};
+      DW_ASSIGN_OR_RETURN(bool conditional,
+                          located(has_conditional_put(client_.get(), prefix_), url()));
+      capabilities_ = Capabilities{conditional};
     }
     return *capabilities_;
   }
@@ -48,7 +46,7 @@ class S3Store final : public Store {
     const Pieces pieces =
         Pieces::cut(body.size(), connections_, kMinUploadPiece, piece_bytes_, kMaxUploadPieces);
     return at(name, upload_in_pieces(client_.get(), &slots_, key(name), body, pieces, connections_,
-                                     PieceRetries::at_most(retries_)));
+                                     retries_));
   }
 
   Status put_if_absent(std::string_view name, const Body& body) override {
@@ -61,13 +59,6 @@ class S3Store final : public Store {
     return at(name, put_whole_if_absent(name, body));
   }
 
-  Result<ObjectInfo> stat(std::string_view name) override {
-    DW_RETURN_IF_ERROR(check_object_name(name));
-    Result<ObjectInfo> info = head(name);
-    if (!info.ok()) return at(name, std::move(info).status());
-    return info;
-  }
-
   Result<std::string> get(std::string_view name, uint64_t max_bytes) override {
     DW_RETURN_IF_ERROR(check_object_name(name));
     Result<std::string> text = get_whole(name, max_bytes);
@@ -75,44 +66,16 @@ class S3Store final : public Store {
     return text;
   }
 
-  Status read(std::string_view name, uint64_t offset, std::span<uint8_t> out) override {
-    DW_RETURN_IF_ERROR(check_object_name(name));
-    uint64_t end;
-    if (!checked_add(offset, out.size(), &end) || end > uint64_t(INT64_MAX)) {
-      return at(name, corruption("the object ends before byte " + std::to_string(offset)));
-    }
-    if (out.empty()) return at(name, reaches(name, offset));
-    SpanSink sink(out);
-    return at(name, fetch(name, offset, out.size(), kAnySize, &sink));
-  }
-
-  Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override {
-    DW_RETURN_IF_ERROR(check_object_name(name));
-    if (size_bytes > 0) {
-      return at(name, fetch(name, 0, size_bytes, size_bytes, sink));
-    }
-    Result<ObjectInfo> info = head(name);  // an empty object has no range to ask for
-    if (!info.ok()) return at(name, std::move(info).status());
-    if (info->size_bytes == 0) return {};
-    return at(name, corruption("expected 0 bytes, got " + std::to_string(info->size_bytes)));
-  }
-
   Result<std::vector<ObjectInfo>> list(std::string_view prefix, std::string_view start_after,
                                        size_t limit) override {
     DW_RETURN_IF_ERROR(check_object_prefix(prefix));
     limit = std::min(limit, kMaxListed);
-    Result<std::vector<ObjectInfo>> found =
-        list_objects(client_.get(), prefix_, prefix, start_after, limit);
-    if (!found.ok()) return std::move(found).status().at(url());
-    return found;
+    return located(list_objects(client_.get(), prefix_, prefix, start_after, limit), url());
   }
 
   Status remove(std::string_view name) override {
     DW_RETURN_IF_ERROR(check_object_name(name));
-    Request request;
-    request.method = "DELETE";
-    request.key = key(name);
-    Result<HttpAnswer> answer = client_->send(request);
+    Result<HttpAnswer> answer = client_->send({.method = "DELETE", .key = key(name)});
     if (!answer.ok()) return at(name, std::move(answer).status());
     const bool no_object = answer->status == 404 && parse_error(answer->text).code == "NoSuchKey";
     if (answer->ok() || no_object) return {};
@@ -121,29 +84,18 @@ class S3Store final : public Store {
 
   // Every answer has the time, whether there is an object of that name or not.
   Result<int64_t> clock() override {
-    Request request;
-    request.method = "HEAD";
-    request.key = prefix_;
-    Result<HttpAnswer> answer = client_->send(request);
-    if (!answer.ok()) return std::move(answer).status().at(url());
-    if (answer->status >= 500) return client_->failure(*answer).at(url());
-    const int64_t now = parse_http_date(answer->header("date"));
+    DW_ASSIGN_OR_RETURN(HttpAnswer answer,
+                        located(client_->send({.method = "HEAD", .key = prefix_}), url()));
+    if (answer.status >= 500) return client_->failure(answer).at(url());
+    const int64_t now = parse_http_date(answer.header("date"));
     return now > 0 ? Result<int64_t>(now) : Store::clock();
   }
 
  private:
   std::string key(std::string_view name) const { return prefix_ + std::string(name); }
 
-  Status at(std::string_view name, Status status) const {
-    if (status.ok()) return status;
-    return std::move(status).at(url() + ": object " + std::string(name));
-  }
-
   Result<HttpAnswer> send_whole(std::string_view name, const Body& body, bool if_absent) {
-    Request request;
-    request.method = "PUT";
-    request.key = key(name);
-    request.body = {&body, 0, body.size()};
+    Request request{.method = "PUT", .key = key(name), .body = {&body, 0, body.size()}};
     DW_ASSIGN_OR_RETURN(request.body_sha256, sha256_of(request.body));
     request.headers = {{kSha256Header, request.body_sha256}};
     if (if_absent) request.headers.emplace_back("if-none-match", "*");
@@ -166,25 +118,32 @@ class S3Store final : public Store {
     return client_->failure(answer);
   }
 
-  Result<ObjectInfo> head(std::string_view name) {
-    Request request;
-    request.method = "HEAD";
-    request.key = key(name);
-    DW_ASSIGN_OR_RETURN(const HttpAnswer answer, client_->send_ok(request));
-    ObjectInfo info;
-    info.name = name;
-    DW_ASSIGN_OR_RETURN(info.size_bytes, content_length(answer));
-    info.modified = parse_http_date(answer.header("last-modified"));
-    return info;
+  Result<HttpAnswer> head(std::string_view name) override {
+    return client_->send_ok({.method = "HEAD", .key = key(name)});
+  }
+
+  RangeSource source_of(std::string_view name) override {
+    RangeSource source;
+    source.send = [this, key = key(name)](RangeSource::Headers headers, uint64_t length,
+                                          RangeSource::OnBytes on_bytes,
+                                          const std::atomic<bool>* cancelled) {
+      return client_->send({.key = key,
+                            .headers = std::move(headers),
+                            .moved_bytes = length,
+                            .on_bytes = std::move(on_bytes),
+                            .cancelled = cancelled});
+    };
+    source.failure = [this](const HttpAnswer& answer) { return client_->failure(answer); };
+    source.quotes_etag = false;
+    return source;
   }
 
   Result<std::string> get_whole(std::string_view name, uint64_t max_bytes) {
     std::string text;
-    Request request;
-    request.key = key(name);
-    request.moved_bytes = std::min(max_bytes, piece_bytes_);
-    request.on_bytes = take_text(max_bytes, &text);
-    DW_ASSIGN_OR_RETURN(const HttpAnswer answer, client_->send_ok(request));
+    DW_ASSIGN_OR_RETURN(const HttpAnswer answer,
+                        client_->send_ok({.key = key(name),
+                                          .moved_bytes = std::min(max_bytes, piece_bytes_),
+                                          .on_bytes = take_text(max_bytes, &text)}));
     const std::string_view expected = answer.header(kSha256Header);
     if (!expected.empty()) {
       const MemoryBody body(text);
@@ -197,41 +156,8 @@ class S3Store final : public Store {
     return text;
   }
 
-  // Of a read of nothing: is there an object, and does it reach so far?
-  Status reaches(std::string_view name, uint64_t offset) {
-    DW_ASSIGN_OR_RETURN(const ObjectInfo info, head(name));
-    if (offset <= info.size_bytes) return {};
-    return corruption("the object ends at byte " + std::to_string(info.size_bytes) + ", expected " +
-                      std::to_string(offset));
-  }
-
-  Status fetch(std::string_view name, uint64_t offset, uint64_t size, uint64_t object_size,
-               Sink* sink) {
-    const Pieces pieces =
-        Pieces::cut(size, connections_, kMinDownloadPiece, piece_bytes_, ~uint64_t{0});
-    RangeSource source;
-    source.send = [&](RangeSource::Headers headers, uint64_t length, RangeSource::OnBytes on_bytes,
-                      const std::atomic<bool>* cancelled) {
-      Request request;
-      request.key = key(name);
-      request.headers = std::move(headers);
-      request.moved_bytes = length;
-      request.cancelled = cancelled;
-      request.on_bytes = std::move(on_bytes);
-      return client_->send(request);
-    };
-    source.failure = [this](const HttpAnswer& answer) { return client_->failure(answer); };
-    source.quotes_etag = false;
-    return download_in_pieces(source, &slots_, offset, pieces, object_size, connections_,
-                              PieceRetries::at_most(retries_), sink);
-  }
-
   const std::unique_ptr<Client> client_;
   const std::string prefix_;  // empty or ending in '/'
-  const unsigned connections_;
-  const uint64_t piece_bytes_;
-  const unsigned retries_;
-  Slots slots_;
   std::mutex capabilities_mutex_;
   std::optional<Capabilities> capabilities_;
 };

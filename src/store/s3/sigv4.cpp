@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
+#include "base/text.h"
 #include "deltawire/digest.h"
 
 namespace deltawire::s3 {
@@ -24,13 +24,6 @@ std::string hmac(std::string_view key, std::string_view text) {
   return mac;
 }
 
-std::string lower(std::string text) {
-  for (char& c : text) {
-    if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
-  }
-  return text;
-}
-
 // Ends cut off, runs of spaces made one.
 std::string single_spaced(std::string_view value) {
   std::string out;
@@ -44,26 +37,7 @@ std::string single_spaced(std::string_view value) {
 }  // namespace
 
 std::string sha256_hex(std::string_view text) {
-  return digest_of(DigestKind::kSha256,
-                   {reinterpret_cast<const uint8_t*>(text.data()), text.size()})
-      .hex();
-}
-
-std::string percent_encode(std::string_view text, bool keep_slashes) {
-  static constexpr char kDigits[] = "0123456789ABCDEF";
-  std::string out;
-  for (const char c : text) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                       c == '-' || c == '.' || c == '_' || c == '~' || (c == '/' && keep_slashes);
-    if (plain) {
-      out.push_back(c);
-    } else {
-      out.push_back('%');
-      out.push_back(kDigits[uint8_t(c) >> 4]);
-      out.push_back(kDigits[uint8_t(c) & 15]);
-    }
-  }
-  return out;
+  return digest_of(DigestKind::kSha256, text_bytes(text)).hex();
 }
 
 std::string canonical_query(const Pairs& query) {
@@ -80,19 +54,11 @@ std::string canonical_query(const Pairs& query) {
   return out;
 }
 
-std::string amz_time(int64_t seconds_since_1970) {
-  const time_t seconds = time_t(seconds_since_1970);
-  struct tm utc;
-  ::gmtime_r(&seconds, &utc);
-  char text[32];
-  return {text, ::strftime(text, sizeof text, "%Y%m%dT%H%M%SZ", &utc)};
-}
-
 std::string authorization(const RequestToSign& request, const SigningScope& scope,
                           const Credentials& credentials) {
   Pairs headers;
   for (const auto& [name, value] : request.headers) {
-    headers.emplace_back(lower(name), single_spaced(value));
+    headers.emplace_back(lower_case(name), single_spaced(value));
   }
   std::sort(headers.begin(), headers.end());
   std::string canonical_headers, names;

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace deltawire::s3 {
 
 // Names and values, of headers or of a query, not encoded.
@@ -16,6 +18,7 @@ struct Credentials {
   std::string access_key;
   std::string secret_key;
   std::string session_token;  // empty: a key that does not expire
+  bool operator==(const Credentials&) const = default;
 };
 
 struct RequestToSign {
@@ -32,13 +35,13 @@ struct SigningScope {
   std::string time;  // of amz_time
 };
 
-// Every byte but A-Z a-z 0-9 - . _ ~ (and '/' where asked) becomes %XX.
-std::string percent_encode(std::string_view text, bool keep_slashes);
 // "a=1&b=": encoded and sorted, both what is signed and what is sent.
 std::string canonical_query(const Pairs& query);
 std::string sha256_hex(std::string_view text);
 // "20150830T123600Z"
-std::string amz_time(int64_t seconds_since_1970);
+inline std::string amz_time(int64_t seconds_since_1970) {
+  return utc_text(seconds_since_1970, "%Y%m%dT%H%M%SZ");
+}
 
 // The value of the Authorization header.
 std::string authorization(const RequestToSign& request, const SigningScope& scope,
