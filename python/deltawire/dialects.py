@@ -32,6 +32,8 @@ class Importer(Steps[ImportReport]):
     `BaseMismatch`: a version does not fit the chain. `NotFound`: a version is missing while later ones exist.
     """
 
+    _core: _core.Importer
+
     @explained
     def __init__(
         self,
@@ -88,8 +90,7 @@ class Importer(Steps[ImportReport]):
     @property
     def head(self) -> int | None:
         """The chain's newest version."""
-        head: int | None = self._core.head
-        return head
+        return self._core.head
 
 
 class Exporter(Steps[ExportReport]):

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from deltawire import _core
 from deltawire._internal.chain import Chain
 from deltawire._internal.options import explained
@@ -87,14 +89,21 @@ _NO_BYTES = memoryview(bytearray())
 
 
 def _offsets_of(name: str, offsets: Any) -> Any:
+    """As the extension takes them: 32 bits, contiguous."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(offsets, torch.Tensor):
-        offsets = offsets.detach().contiguous()
         if offsets.device.type != "cpu":
             raise InvalidArgument(f"{name}: offsets must be in host memory")
+        offsets = offsets.detach().numpy()
     if getattr(offsets, "ndim", None) != 1:
         raise InvalidArgument(f"{name}: offsets must be an array of one dimension")
-    return offsets
+    array = np.ascontiguousarray(offsets)
+    if array.dtype.name not in ("uint32", "int32", "int64", "uint64"):
+        raise InvalidArgument(f"{name}: offsets must be integers of 32 or 64 bits")
+    narrow = array.astype(np.uint32, copy=False)
+    if (wrong := np.flatnonzero(narrow != array)).size:
+        raise InvalidArgument(f"{name}: offset {array[wrong[0]]} (number {wrong[0]} of the list): must be in [0, 2^32)")
+    return narrow
 
 
 class Proof:

@@ -20,6 +20,8 @@ class Mirror(Steps[MirrorReport]):
     the histories differ.
     """
 
+    _core: _core.Mirror
+
     @explained
     def __init__(
         self,
@@ -77,14 +79,12 @@ class Mirror(Steps[MirrorReport]):
     @property
     def version(self) -> int | None:
         """The mirror's newest version."""
-        version: int | None = self._core.version
-        return version
+        return self._core.version
 
     @property
     def head(self) -> int | None:
         """The source's newest version when last read."""
-        head: int | None = self._core.head
-        return head
+        return self._core.head
 
 
 def mirror(source: StoreLike, store: StoreLike, **options: Any) -> list[MirrorReport]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from deltawire import _core
 from deltawire._internal.steps import Closing
-from deltawire._internal.stores import _BuiltinStore, open_store, store_handle
+from deltawire._internal.stores import BuiltinStore, open_store, store_handle
 from deltawire.errors import Corruption, InvalidArgument, NotFound, Unavailable, missing_extra
 
 log = logging.getLogger("deltawire")
@@ -208,7 +208,7 @@ class _Reader(_Memory):
             return self._peers[agent]
 
 
-class NixlStore(_BuiltinStore):
+class NixlStore(BuiltinStore):
     """A chain at `http(s)://`, read directly from the server's memory. What NIXL cannot transfer comes over HTTP. Arguments as in
     `open_store`.
     """

@@ -342,8 +342,8 @@ class TensorSpec(_Report):
 
 
 @dataclass(frozen=True)
-class SideFile(_Report):
-    """A file beside the weights, such as a tokenizer."""
+class Part(_Report):
+    """A stored object."""
 
     name: str
     size_bytes: int
@@ -351,12 +351,8 @@ class SideFile(_Report):
 
 
 @dataclass(frozen=True)
-class Part(_Report):
-    """A stored object."""
-
-    name: str
-    size_bytes: int
-    sha256: str
+class SideFile(Part):
+    """A file beside the weights, such as a tokenizer."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from deltawire.errors import InvalidArgument
 
@@ -31,6 +31,19 @@ def identity_of(value: tuple[str, int, str] | None) -> Identity | None:
 def is_before(one: Identity | None, other: Identity | None) -> bool:
     """Whether both are of one run, and the other is the later version."""
     return one is not None and other is not None and one.run == other.run and one.version < other.version
+
+
+def as_dict(identity: Identity | None) -> dict[str, Any] | None:
+    """For JSON."""
+    return None if identity is None else identity._asdict()
+
+
+def salted(salt: str | None, served: Identity | None) -> str | None:
+    """The cache salt of a request: only requests of the same version share cached prefixes."""
+    if served is None:
+        return salt
+    own = (salt or "").partition("|deltawire=")[0]
+    return f"{own}|deltawire={served.run}/{served.version}/{served.manifest}"
 
 
 class Wanted(NamedTuple):

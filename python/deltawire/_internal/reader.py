@@ -32,6 +32,15 @@ class Choice:
         wanted = include is None or _named(include, name)
         return wanted and not (exclude is not None and _named(exclude, name))
 
+    def refuse_trainable_only(self) -> None:
+        """Called for arrays."""
+        if self.select.trainable_only:
+            raise InvalidArgument("trainable_only: needs a torch module; arrays do not say what is trainable")
+
+    def of(self, source: Source) -> Iterator[tuple[str, Any]]:
+        """The selected tensors, under the model's names."""
+        return ((name, value) for name, value in named_tensors(source) if self.has(name))
+
     def renamed(self, pairs: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         """The pairs under their names in the chain. One may come several times, for boxes of a tensor, but not by accident."""
         origin: dict[str, str] = {}
@@ -79,8 +88,7 @@ class Reader:
     cuda_stream = 0
 
     def __init__(self, choice: Choice, ranks: Ranks | None) -> None:
-        if choice.select.trainable_only:
-            raise InvalidArgument("trainable_only: needs a torch module; arrays do not say what is trainable")
+        choice.refuse_trainable_only()
         self._choice = choice
         self.ranks = ranks
 
@@ -90,7 +98,10 @@ class Reader:
 
     def read(self, source: Source) -> list[_core.Tensor]:
         """This rank's tensors as they are now; a failure of one rank is raised by all."""
-        return self.together(lambda: readable(self._choice.renamed(self._chosen(source))))
+        choice = self._choice
+        return self.together(
+            lambda: readable(choice.renamed((name, cast(value, choice.cast)) for name, value in choice.of(source)))
+        )
 
     def compare(self, source: Source, checkpoint: str) -> str:
         """Of a reader that quantises: where the checkpoint is not what the model is quantised to, in words; empty: nowhere."""
@@ -111,11 +122,6 @@ class Reader:
         except BaseException:
             self.failed()
             raise
-
-    def _chosen(self, source: Source) -> Iterator[tuple[str, Any]]:
-        for name, value in named_tensors(source):
-            if self._choice.has(name):
-                yield name, cast(value, self._choice.cast)
 
 
 def cast(value: Any, dtype: str | None) -> Any:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from deltawire import _core
 from deltawire._internal.identity import Identity
@@ -18,7 +18,7 @@ from deltawire._internal.output import Progress, callback_of
 from deltawire._internal.reader import Choice
 from deltawire._internal.steps import Closing
 from deltawire._internal.stores import StoreLike, store_handle
-from deltawire._internal.tensors import Source, named_tensors, writable
+from deltawire._internal.tensors import Source, writable
 from deltawire.errors import BaseMismatch, Conflict, Error, InternalError, InvalidArgument, NotFound, Unsupported
 from deltawire.reports import PullReport, ReplicaState
 
@@ -28,16 +28,7 @@ log = logging.getLogger("deltawire")
 _FINAL = (InvalidArgument, Unsupported, Conflict, BaseMismatch, InternalError)
 
 
-class _Replica(Protocol):
-    def head(self) -> int | None: ...
-    def pull(self, version: int | None, until: int | None = None, head: int | None = None) -> dict[str, Any]: ...
-    def prepare(self, version: int | None) -> dict[str, Any]: ...
-    def prepare_ahead(self) -> int: ...
-    def commit(self) -> dict[str, Any]: ...
-    def close(self) -> None: ...
-
-
-Core = TypeVar("Core", bound=_Replica)
+Core = TypeVar("Core", _core.Replica, _core.TensorReplica)
 
 
 class Pulling(Closing, Generic[Core]):
@@ -45,7 +36,7 @@ class Pulling(Closing, Generic[Core]):
 
     def __init__(self, store: _core.Store, open_core: Callable[[], Core]) -> None:
         self._store = store
-        self._open_core = open_core
+        self._open_core: Callable[[], Core] = open_core
         self._core: Core | None = None
         self._closed = False
         self._try_open()
@@ -229,10 +220,8 @@ class Live:
     cuda_stream = 0
 
     def __init__(self, source: Source, choice: Choice) -> None:
-        if choice.select.trainable_only:
-            raise InvalidArgument("trainable_only: needs a torch module; arrays do not say what is trainable")
-        chosen = ((name, value) for name, value in named_tensors(source) if choice.has(name))
-        self.pairs: list[tuple[str, Any]] = list(choice.renamed(chosen))
+        choice.refuse_trainable_only()
+        self.pairs: list[tuple[str, Any]] = list(choice.renamed(choice.of(source)))
 
     def written(self) -> None:
         """They may have been written to."""

@@ -51,6 +51,13 @@ _BYTE_DTYPES = {
     "float4_e2m1fn_x2": "F4",
 }
 
+TORCH_NAMES = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "I32": "int32", "U32": "uint32",
+    "I64": "int64", "U64": "uint64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64",
+    "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+}  # fmt: skip
+"""What torch calls the dtypes of the safetensors format."""
+
 
 def named_tensors(source: Source) -> Iterable[tuple[str, Any]]:
     """The pairs of a model, whatever form it has."""

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from deltawire._internal.chain import Chain
-from deltawire._internal.identity import ANY, Identity, Wanted
+from deltawire._internal.identity import ANY, Identity, Wanted, as_dict
 from deltawire._internal.options import CopyOnWrite, Keys
 from deltawire._internal.stores import StoreLike
 from deltawire.engines.follower import Follower
@@ -90,9 +90,9 @@ class AdapterFollower(Follower):
         async with self.busy:
             held = await self.held()
             if held is None:
-                raise Unavailable(self._host.error or f"{self._settings.local}: holds no version yet")
+                raise Unavailable(self._host.error or f"{self.settings.local}: holds no version yet")
             if not wanted.is_met_by(held):
-                raise Unavailable(f"{self._settings.local}: holds {held}, and {wanted} was asked for")
+                raise Unavailable(f"{self.settings.local}: holds {held}, and {wanted} was asked for")
             if self._is_current(held) and not self._suspect:
                 return held
             self.seen.state = "updating"
@@ -100,7 +100,7 @@ class AdapterFollower(Follower):
             try:
                 loaded = await self._load(held)
                 try:
-                    self._adapters.serve(self._settings.adapter, loaded.handle)
+                    self._adapters.serve(self.settings.adapter, loaded.handle)
                 except Exception:
                     self._leave(loaded)
                     await self._unload(loaded)
@@ -124,7 +124,7 @@ class AdapterFollower(Follower):
             served = self._served
             if served is None:
                 raise RuntimeError("no version is served yet")
-            settings, wrong, count = self._settings, [], 0
+            settings, wrong, count = self.settings, [], 0
             try:
                 store = settings.open_store()
                 count = await asyncio.to_thread(prove_adapter, served.folder, store, served.version, settings.trust)
@@ -138,10 +138,10 @@ class AdapterFollower(Follower):
         """For the heartbeat of this host."""
         try:
             name = f"adapter-{socket.gethostname()}-{os.getpid()}-{id(self)}"
-            self._file = self._file or WorkerFile(self._settings.local, name)
+            self._file = self._file or WorkerFile(self.settings.local, name)
             self._file.note(served=served)
         except (Error, OSError) as error:
-            log.warning("deltawire: %s: %s", self._settings.local, error)
+            log.warning("deltawire: %s: %s", self.settings.local, error)
 
     def close(self) -> None:
         """Let go of the folders."""
@@ -161,10 +161,10 @@ class AdapterFollower(Follower):
 
     def _is_current(self, version: Identity) -> bool:
         last = self._served
-        return last is not None and last.version == version and self._adapters.is_served(self._settings.adapter, last.handle)
+        return last is not None and last.version == version and self._adapters.is_served(self.settings.adapter, last.handle)
 
     async def _load(self, version: Identity) -> Loaded:
-        label = f"{self._settings.adapter}@{version.version}"
+        label = f"{self.settings.adapter}@{version.version}"
         folder = await asyncio.to_thread(self._take, version)
         self._staged = version
         try:
@@ -174,17 +174,17 @@ class AdapterFollower(Follower):
             raise
 
     def _take(self, version: Identity) -> Path:
-        source = Path(self._settings.local, f"v{version.version:010d}")
+        source = Path(self.settings.local, f"v{version.version:010d}")
         if not source.is_dir():
             raise Unavailable(self._host.error or f"{source}: is gone; there may be a newer version")
         again = f"-{self.seen.heals + 1}" if self._suspect else ""  # the same version, from files that are right
         folder = self._stage.take(source, f"{version.run[:8]}-v{version.version}{again}")
         try:
-            base, wanted = check_adapter(folder).get("base_model_name_or_path"), self._settings.base_model
+            base, wanted = check_adapter(folder).get("base_model_name_or_path"), self.settings.base_model
             if wanted and base != wanted:
                 raise InvalidArgument(f"{version} is an adapter for {base}, and this server takes those for {wanted}")
-            if self._settings.verify != "off" or self._suspect:
-                prove_adapter(folder, self._settings.open_store(), version, self._settings.trust)
+            if self.settings.verify != "off" or self._suspect:
+                prove_adapter(folder, self.settings.open_store(), version, self.settings.trust)
         except Exception:
             self._drop(folder)
             raise
@@ -226,14 +226,14 @@ class AdapterFollower(Follower):
         await asyncio.to_thread(self._drop, old.folder)
 
     async def _held(self) -> Identity | None:
-        return await asyncio.to_thread(local_identity, self._settings.local)
+        return await asyncio.to_thread(local_identity, self.settings.local)
 
     async def _statuses(self) -> list[dict[str, Any]]:
         running = self._adapters.running()
         return [
             {
-                "served": None if self._served is None else self._served.version._asdict(),
-                "staged": None if self._staged is None else self._staged._asdict(),
+                "served": as_dict(None if self._served is None else self._served.version),
+                "staged": as_dict(self._staged),
                 "suspect": self._suspect,
                 "host_error": self._host.error,
                 "is_blocked": self._host.is_blocked,

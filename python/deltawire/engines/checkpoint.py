@@ -10,14 +10,10 @@ from typing import Any
 
 import torch
 
+from deltawire._internal.tensors import TORCH_NAMES
 from deltawire.errors import Corruption, InvalidArgument, NotFound
 
-# Names of the safetensors format that torch has a dtype for.
-_DTYPES = {
-    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16, "U16": torch.uint16, "I32": torch.int32,
-    "U32": torch.uint32, "I64": torch.int64, "U64": torch.uint64, "F16": torch.float16, "BF16": torch.bfloat16,
-    "F32": torch.float32, "F64": torch.float64, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
-}  # fmt: skip
+_DTYPES = {name: getattr(torch, own) for name, own in TORCH_NAMES.items()}
 DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _MAX_HEADER_BYTES = 100 << 20
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from deltawire import _core
-from deltawire._internal.identity import ANY, Identity, Wanted, is_before
+from deltawire._internal.identity import ANY, Identity, Wanted, as_dict, is_before
 from deltawire.engines.host import look_now, newest_here
 from deltawire.engines.settings import Settings
 from deltawire.engines.workers import read_workers, served_by, workers_folder
@@ -65,6 +65,11 @@ class Seen:
     """When what happened with the last version, by time.time(): staging, staged (by the last worker), pause, written, served."""
     workers: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """Run, version and manifest of what is served."""
+        return dict.fromkeys(Identity._fields) if self.served is None else self.served._asdict()
+
     def why_not_ready(self, wanted: Wanted) -> str | None:
         """None: the engine serves what is wanted, and all is well."""
         if self.served is None:
@@ -78,18 +83,13 @@ class Follower:
     """Goes to each version that the host's replica has pulled, one after the other, for as long as the engine lives."""
 
     def __init__(self, settings: Settings, engine: EngineCalls, *, alive: Callable[[], bool] = lambda: True) -> None:
-        self._settings, self._engine, self._alive = settings, engine, alive
+        self.settings, self._engine, self._alive = settings, engine, alive
         self.busy = asyncio.Lock()  # one update at a time
         self._checked = float("-inf")  # when the store was looked at last
         self._num_checks = 0
         self._hinted = float("-inf")
         self._events = _core.FolderEvents()  # of what workers of this host say
         self.seen = Seen()
-
-    @property
-    def settings(self) -> Settings:
-        """What the operator said."""
-        return self._settings
 
     async def run(self) -> None:
         """Until the engine ends."""
@@ -104,12 +104,12 @@ class Follower:
             except Exception as error:
                 failures += 1
                 self._note(error)
-                most = _MOST_SECONDS if "proof" in self.seen.problems else self._settings.interval
+                most = _MOST_SECONDS if "proof" in self.seen.problems else self.settings.interval
                 await asyncio.sleep(min(most, 0.5 * 2 ** min(failures, 7)))
 
     async def _wait(self, seconds: float = _LOOK_SECONDS) -> None:
         """Until a worker of this host says something new, or for that long."""
-        self._events.watch(workers_folder(self._settings.local), writes=True)
+        self._events.watch(workers_folder(self.settings.local), writes=True)
         await asyncio.to_thread(self._events.wait, seconds)
 
     async def _go_on(self) -> None:
@@ -124,7 +124,7 @@ class Follower:
             await self.update()
         elif await self._is_summed():
             await self.prove("behind")
-        elif time.monotonic() - self._checked >= self._settings.interval:
+        elif time.monotonic() - self._checked >= self.settings.interval:
             self._num_checks += 1
             await self.check(ask_workers=self._num_checks % _CHECKS_PER_QUESTION == 0)
 
@@ -133,7 +133,7 @@ class Follower:
         if "proof" not in self.seen.problems and any(words.get("suspect") for words in (await self._stagings())[0]):
             await self._look_at_workers()
         is_behind = await self._is_behind()
-        if self._settings.follow:
+        if self.settings.follow:
             return is_behind or self._must_update
         return "workers" in self.seen.problems or ("proof" in self.seen.problems and self.seen.held == self.seen.served)
 
@@ -159,7 +159,7 @@ class Follower:
                 self.seen.timeline["pause"] = time.time()
                 try:
                     await self._engine.pause(
-                        self._settings.keep_cache and not suspect
+                        self.settings.keep_cache and not suspect
                     )  # of what wrong weights computed nothing stays
                     reached = await self._write(goal)
                     self.seen.timeline["written"] = time.time()
@@ -176,7 +176,7 @@ class Follower:
             self.seen.updates += 1
             if suspect and "proof" not in self.seen.problems:
                 self.seen.heals += 1
-                log.warning("deltawire: healed: all weights were compared with %s and are %s", self._settings.local, reached)
+                log.warning("deltawire: healed: all weights were compared with %s and are %s", self.settings.local, reached)
             log.info("deltawire: %s, pause %.1f ms", reached, 1e3 * self.seen.pause_seconds)
             if not wanted.is_met_by(reached):
                 raise RuntimeError(f"{wanted} was asked for, and {reached} is served")
@@ -224,7 +224,7 @@ class Follower:
         now = time.monotonic()
         if not wanted.is_met_by(self.seen.served) and now - self._hinted >= _HINT_SECONDS:
             self._hinted = now
-            look_now(self._settings.local)
+            look_now(self.settings.local)
 
     async def check(self, *, ask_workers: bool = True) -> None:
         """Ask all workers, and the store, whether what is served is still what it should be."""
@@ -241,11 +241,9 @@ class Follower:
         error = next(filter(None, [*self.seen.problems.values(), self.seen.error, *troubles]), None)
         settings = self.settings
         told = {"store": settings.source, "local_folder": settings.local, "verify": settings.verify}
-        served, held = self.seen.served, self.seen.held
-        named = {"run": None, "version": None, "manifest": None} if served is None else served._asdict()
         is_ready = self.seen.why_not_ready(ANY) is None
         known = {key: value for key, value in vars(self.seen).items() if key != "served"}
-        return told | named | known | {"held": None if held is None else held._asdict(), "ready": is_ready, "error": error}
+        return told | self.seen.named | known | {"held": as_dict(self.seen.held), "ready": is_ready, "error": error}
 
     async def _attach(self) -> None:
         served = Identity(*_first(await self._engine.call("attach")))
@@ -255,7 +253,7 @@ class Follower:
         await self.check()
         if "workers" not in self.seen.problems:  # else they go to one version first
             await self._label(served)
-            log.info("deltawire: %s is served, compared with %s", served, self._settings.local)
+            log.info("deltawire: %s is served, compared with %s", served, self.settings.local)
 
     def _serve(self, served: Identity) -> None:
         self.seen.served, self.seen.error, self.seen.updated = served, None, time.time()
@@ -267,7 +265,7 @@ class Follower:
 
     async def _held(self) -> Identity | None:
         """The newest that has come to this host."""
-        return await asyncio.to_thread(newest_here, self._settings.local)
+        return await asyncio.to_thread(newest_here, self.settings.local)
 
     async def _is_behind(self) -> bool:
         held = self.seen.held = await self._held()
@@ -279,7 +277,7 @@ class Follower:
 
         The goal stays the same until it is staged, however many versions come meanwhile.
         """
-        end = time.monotonic() + self._settings.timeout
+        end = time.monotonic() + self.settings.timeout
         asked: Identity | None = None
         while True:
             workers, all_here = await self._stagings()
@@ -309,7 +307,7 @@ class Follower:
                         await self._engine.call("stage", goal=list(asked))
             if time.monotonic() >= end:
                 there = "no version" if held is None else str(held)
-                raise RuntimeError(f"{wanted} was not staged in {self._settings.timeout:g} s; {self._settings.local}: {there}")
+                raise RuntimeError(f"{wanted} was not staged in {self.settings.timeout:g} s; {self.settings.local}: {there}")
             await self._wait(_LOOK_SECONDS if all_here else _STAGE_SECONDS)
 
     async def _stagings(self) -> tuple[list[dict[str, Any]], bool]:
@@ -317,12 +315,12 @@ class Follower:
 
         That costs the engine nothing; a question waits for its step.
         """
-        files = read_workers(self._settings.local)
+        files = read_workers(self.settings.local)
         names = [str(worker.get("name")) for worker in self.seen.workers]
         all_here = all(name in files for name in names)
         if self.seen.problems or not names or not all_here:
             return await self._look_at_workers(), all_here
-        words = [files[name] | {what: _words(served_by(files[name], what)) for what in ("served", "staged")} for name in names]
+        words = [files[name] | {what: as_dict(served_by(files[name], what)) for what in ("served", "staged")} for name in names]
         return words, all_here
 
     async def _look_at_workers(self) -> list[dict[str, Any]]:
@@ -348,10 +346,10 @@ class Follower:
     async def _look_at_store(self) -> None:
         """Versions of a run that the store holds no longer may be there under the same numbers as another's."""
         served = self.seen.served
-        run = await asyncio.to_thread(_run_in, self._settings)
+        run = await asyncio.to_thread(_run_in, self.settings)
         if served is not None and run is not None and run != served.run:
-            words = f"{served} is served, and {self._settings.store} holds run {run[:8]} now"
-            self._problem("store", f"{words}: move {self._settings.local} away to follow that run")
+            words = f"{served} is served, and {self.settings.store} holds run {run[:8]} now"
+            self._problem("store", f"{words}: move {self.settings.local} away to follow that run")
         elif run is not None:
             self.seen.problems.pop("store", None)
 
@@ -385,10 +383,6 @@ async def update_engines(engine: EngineCalls, **options: Any) -> Identity:
             back = Identity(*same(await engine.call("revert")))
             log.error("deltawire: the update was rolled back on all engines; %s is still served", back)
         raise
-
-
-def _words(identity: Identity | None) -> dict[str, Any] | None:
-    return None if identity is None else identity._asdict()
 
 
 def _identity(words: dict[str, Any] | None) -> Identity | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from deltawire._internal.ranks import Group
 from deltawire.errors import Cancelled, Error, InternalError
+
+log = logging.getLogger("deltawire")
 
 
 class Alone:
@@ -34,6 +37,14 @@ def agree(group: Group, call: Callable[[], Any]) -> Any:
         failure = as_error(error)
     raise_for_all(gather(group, None if failure is None else str(failure)), failure)
     return result
+
+
+def failed(call: str, error: Exception) -> dict[str, str]:
+    """What a worker answers instead of raising; logs the traceback of an unexpected error."""
+    if isinstance(error, Error):
+        return {"error": str(error)}
+    log.exception("deltawire: %s", call)
+    return {"error": f"{type(error).__name__}: {error}"}
 
 
 def as_error(error: Exception) -> Error:

@@ -28,7 +28,7 @@ from deltawire import _core
 from deltawire._internal.identity import Identity, Wanted, identity_of, is_before
 from deltawire._internal.options import CopyOnWrite, Limits
 from deltawire._internal.replica import Replica, read_replica_state
-from deltawire._internal.stores import Store, built_in, store_handle
+from deltawire._internal.stores import BuiltinStore, Store, store_handle
 from deltawire.engines.settings import Settings
 from deltawire.engines.workers import (
     is_at,
@@ -58,7 +58,7 @@ _NOTE_BYTES, _LONGEST = 4096, 500  # of what is wrong, and characters of its tex
 _NICE = 10  # of the threads that decode and patch the checkpoint: engines go first
 
 
-def local_identity(local: str) -> Identity | None:
+def local_identity(local: str | os.PathLike[str]) -> Identity | None:
     """What the host's checkpoint holds; None: nothing yet, or it is being patched."""
     try:
         state = read_replica_state(local)
@@ -259,7 +259,9 @@ class Keeper:
                     rhythm.came(time.monotonic())
                     self._events.wake()
                 if behind is None and self._newest is not None:
-                    behind = threading.Thread(target=self._follow, args=(built_in(spool.store), ended), name="deltawire-local")
+                    behind = threading.Thread(
+                        target=self._follow, args=(BuiltinStore(spool.store), ended), name="deltawire-local"
+                    )
                     behind.start()
                 look = time.monotonic() + rhythm.pause(time.monotonic())
                 while (left := look - time.monotonic()) > 0 and not self._ending and is_there():
@@ -441,10 +443,6 @@ class Host:
                 return found if isinstance(found, dict) else {}
         return {}
 
-    def look(self) -> None:
-        """As `look_now`."""
-        look_now(self._settings.local)
-
     def wait_for(self, wanted: Wanted, timeout: float, *, in_checkpoint: bool = False) -> Identity:
         """What is here, as soon as that is what is wanted; without a version, the newest of the store.
 
@@ -466,7 +464,7 @@ class Host:
                 there = "nothing" if here is None else str(here)
                 why = f": {self.error}" if self.error else ""
                 raise Unavailable(f"{local}: {what} did not arrive within {timeout:g} s; it holds {there}{why}")
-            self.look()
+            look_now(local)
             time.sleep(0.02)
 
     def _in_store(self, wanted: Wanted) -> Wanted | None:

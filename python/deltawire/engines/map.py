@@ -133,8 +133,11 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 Lists = list[tuple[torch.Tensor, Any, Any]]
 """Arrays, offsets and values, as `deltawire.Exchange` takes them."""
 
-HeldTensor = tuple[str, str, tuple[int, ...], bool, list[tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]]]
-"""Name, dtype, shape, whether it is on a GPU; of each box offset, extent, address and bytes between rows."""
+HeldBox = tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]
+"""Offset, extent, address, and strides in bytes of all dimensions but the last."""
+
+HeldTensor = tuple[str, str, tuple[int, ...], bool, list[HeldBox]]
+"""Name, dtype, shape, whether it is on a GPU, boxes."""
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -269,17 +272,10 @@ class EngineMap:
                     groups.append(group := [])
                 group.append(box)
             form = self.forms[name]
-            found += [
-                (name, form.dtype_name, form.shape, self.arrays[group[0].array].is_cuda, [self._place(box) for box in group])
-                for group in groups
-            ]
+            for group in groups:
+                places = [place_of(box.offset, box.of_array(self.arrays[box.array])) for box in group]
+                found.append((name, form.dtype_name, form.shape, self.arrays[group[0].array].is_cuda, places))
         return found, others
-
-    def _place(self, box: BoxView) -> tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]:
-        array = self.arrays[box.array]
-        size = array.element_size()
-        strides = tuple(size * stride for stride in box.array_strides[:-1])
-        return box.offset, box.extent, array.data_ptr() + box.array_first * size, strides
 
     def from_checkpoint(self, checkpoint: LocalCheckpoint, names: Iterable[str]) -> Lists:
         """What the checkpoint has otherwise than the arrays: the way of a worker that no deltas lead to the version."""
@@ -304,6 +300,12 @@ class EngineMap:
         """The boxes of a tensor that are here, with their contents as they are now."""
         for box in self.boxes(name) or ():
             yield box, box.of_array(self.arrays[box.array])
+
+
+def place_of(offset: tuple[int, ...], array: torch.Tensor) -> HeldBox:
+    """An array at `offset` of a tensor, as `_core.DeltaStager` takes it."""
+    strides = tuple(array.element_size() * stride for stride in array.stride()[:-1])
+    return offset, tuple(array.shape), array.data_ptr(), strides
 
 
 def _overlap(one: BoxView, other: BoxView) -> bool:

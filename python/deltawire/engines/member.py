@@ -16,11 +16,10 @@ import torch
 from deltawire import _core
 from deltawire._internal.identity import Identity, Wanted
 from deltawire._internal.ranks import Group
-from deltawire.engines.group import Alone, agree, gather
-from deltawire.engines.host import Host, local_identity
+from deltawire.engines.group import Alone, agree, failed, gather
+from deltawire.engines.host import Host, local_identity, look_now
 from deltawire.engines.settings import Settings
 from deltawire.engines.worker import Reload, Worker
-from deltawire.errors import Error
 
 log = logging.getLogger("deltawire")
 
@@ -75,11 +74,8 @@ class Member:
         }  # fmt: skip
         try:
             return {"ok": calls[call](**options)}
-        except Exception as error:  # an answer on every worker, whatever happens
-            if isinstance(error, Error):
-                return {"error": str(error)}
-            log.exception("deltawire: %s", call)
-            return {"error": f"{type(error).__name__}: {error}"}
+        except Exception as error:
+            return failed(call, error)
 
     def attach(self) -> Identity:
         """The version that is served. The first time all weights are compared with the local checkpoint and brought to it."""
@@ -91,7 +87,7 @@ class Member:
             except BaseException:
                 self.worker.close()
                 raise
-            self._host.look()
+            look_now(self.settings.local)
         assert self.worker.served is not None
         return self.worker.served
 
@@ -145,7 +141,7 @@ class Member:
             reached = worker.update(goal, verify or self.settings.verify, keep=keep)
         finally:
             self._goal = None
-        self._host.look()
+        look_now(self.settings.local)
         self._events.wake()
         return reached
 

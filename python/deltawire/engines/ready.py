@@ -66,7 +66,7 @@ def _ask(server: str, wanted: Wanted, key: str | None, timeout: float) -> Identi
             if error.code == 401:
                 raise InvalidArgument(f"{server}: does not take the API key: pass api_key") from None
             if error.code == 404:
-                why = _error_of(error.read()) or "it has no /deltawire/ready"
+                why = _object(error.read()).get("error") or "it has no /deltawire/ready"
                 raise InvalidArgument(f"{server}: follows no chain: {why}") from None
             return _words(error)
     except (OSError, http.client.HTTPException) as error:
@@ -77,18 +77,17 @@ def _ask(server: str, wanted: Wanted, key: str | None, timeout: float) -> Identi
 
 def _words(error: HTTPError) -> str:
     body = error.read()
-    try:
-        said: dict[str, Any] = json.loads(body)
-        served = "no version yet" if said["version"] is None else str(Identity(said["run"], said["version"], ""))
-    except (ValueError, KeyError, TypeError):
-        said = {}
-    if error.code != 503 or not said:
+    said = _object(body)
+    if error.code != 503 or "version" not in said:
         return f"answers {error.code}: {body[:200].decode(errors='replace')}"
+    served = "no version yet" if said["version"] is None else str(Identity(str(said.get("run")), said["version"], ""))
     return f"serves {served}" + (f", and says: {said['error']}" if said.get("error") else "")
 
 
-def _error_of(body: bytes) -> str | None:
+def _object(body: bytes) -> dict[str, Any]:
+    """A JSON object; empty if the body is something else."""
     try:
-        return str(json.loads(body)["error"])
-    except (ValueError, KeyError, TypeError):
-        return None
+        said = json.loads(body)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
@@ -98,7 +99,7 @@ def add_routes(app: FastAPI, page: str) -> None:
         "prove": ("POST", _prove), "update": ("POST", _update),
     }  # fmt: skip
     for name, (method, route) in routes.items():
-        app.add_api_route(f"/deltawire/{name}", route, methods=[method], dependencies=[Depends(_check_key)])
+        app.add_api_route(f"/deltawire/{name}", _answering(route), methods=[method], dependencies=[Depends(_check_key)])
 
 
 def _check_key(request: Request) -> None:
@@ -108,18 +109,24 @@ def _check_key(request: Request) -> None:
         raise HTTPException(status_code=401, detail="Unauthorized")
 
 
-def _follower(request: Request) -> Follower | None:
-    return getattr(request.app.state, "deltawire", None)
+def _answering(route: Callable[..., Any]) -> Callable[..., Any]:
+    """The route, or what is wrong as JSON."""
 
+    @wraps(route)
+    async def answer(request: Request, **query: Any) -> Any:
+        if getattr(request.app.state, "deltawire", None) is None:
+            page = request.app.state.deltawire_page
+            return JSONResponse({"error": f"this server follows no chain: see {page} of deltawire"}, status_code=404)
+        try:
+            return await route(request, **query)
+        except (RuntimeError, Error) as error:
+            return JSONResponse({"error": str(error)}, status_code=503)
 
-def _none(request: Request) -> JSONResponse:
-    page = request.app.state.deltawire_page
-    return JSONResponse({"error": f"this server follows no chain: see {page} of deltawire"}, status_code=404)
+    return answer
 
 
 async def _status(request: Request) -> Any:
-    follower = _follower(request)
-    return _none(request) if follower is None else JSONResponse(await follower.status())
+    return JSONResponse(await request.app.state.deltawire.status())
 
 
 _VERSION = Query(default=None, ge=0)
@@ -133,32 +140,22 @@ def _wanted(version: int | None, run: str | None, manifest: str | None) -> Wante
 
 async def _ready(request: Request, version: int | None = _VERSION, run: str | None = None, manifest: str | None = None) -> Any:
     """Whether what is served is that version of that run, or a later one."""
-    follower = _follower(request)
-    if follower is None:
-        return _none(request)
-    wanted, served = _wanted(version, run, manifest), follower.seen.served
+    follower: Follower = request.app.state.deltawire
+    wanted = _wanted(version, run, manifest)
     follower.hint(wanted)
     why = follower.seen.why_not_ready(wanted)
-    named = {"run": None, "version": None, "manifest": None} if served is None else served._asdict()
-    words = {"ready": why is None, **named, "wanted": wanted._asdict(), "error": why}
+    words = {"ready": why is None, **follower.seen.named, "wanted": wanted._asdict(), "error": why}
     return JSONResponse(words, status_code=503 if why else 200)
 
 
 async def _metrics(request: Request) -> Any:
-    follower = _follower(request)
-    return _none(request) if follower is None else PlainTextResponse(prometheus_text(await follower.status()))
+    return PlainTextResponse(prometheus_text(await request.app.state.deltawire.status()))
 
 
 async def _prove(request: Request, mode: str = "all") -> Any:
-    follower = _follower(request)
-    if follower is None:
-        return _none(request)
     if mode not in ("all", "sample"):
         return JSONResponse({"error": f'mode "{mode}": must be "all" or "sample"'}, status_code=400)
-    try:
-        proven = await follower.prove(mode)
-    except (RuntimeError, Error) as error:
-        return JSONResponse({"error": str(error)}, status_code=503)
+    proven = await request.app.state.deltawire.prove(mode)
     return JSONResponse(proven, status_code=500 if proven["wrong"] else 200)
 
 
@@ -170,21 +167,16 @@ async def _update(
     timeout: float = Query(default=60, ge=0, le=3600),
 ) -> Any:
     """To what the host's replica holds, once that is what is wanted. The engine serves while it is waited for."""
-    follower = _follower(request)
-    if follower is None:
-        return _none(request)
+    follower: Follower = request.app.state.deltawire
     wanted, end = _wanted(version, run, manifest), time.monotonic() + timeout
-    try:
-        while not wanted.is_met_by(held := await follower.held()):
-            if time.monotonic() >= end:
-                there = "nothing" if held is None else str(held)
-                raise Unavailable(f"{follower.settings.local}: {wanted} did not arrive within {timeout:g} s; it holds {there}")
-            follower.hint(wanted)
-            await asyncio.sleep(0.05)
-        served = await follower.update(wanted)
-        await follower.check()
-        if "store" in follower.seen.problems and run is None:
-            raise BaseMismatch(follower.seen.problems["store"])
-        return JSONResponse(served._asdict())
-    except (RuntimeError, Error) as error:
-        return JSONResponse({"error": str(error)}, status_code=503)
+    while not wanted.is_met_by(held := await follower.held()):
+        if time.monotonic() >= end:
+            there = "nothing" if held is None else str(held)
+            raise Unavailable(f"{follower.settings.local}: {wanted} did not arrive within {timeout:g} s; it holds {there}")
+        follower.hint(wanted)
+        await asyncio.sleep(0.05)
+    served = await follower.update(wanted)
+    await follower.check()
+    if "store" in follower.seen.problems and run is None:
+        raise BaseMismatch(follower.seen.problems["store"])
+    return JSONResponse(served._asdict())

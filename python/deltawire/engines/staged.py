@@ -118,9 +118,3 @@ def read_margins(checkpoint: LocalCheckpoint, the_map: EngineMap, known: Margins
             part = tensor[tuple(slice(first, first + n) for first, n in zip(offset, extent, strict=True))]
             found.setdefault(name, []).append((tuple(offset), part.clone().to(device)))
     return found
-
-
-def place_of(offset: tuple[int, ...], array: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]:
-    """Of a margin, as boxes of weights are told to the library."""
-    strides = tuple(array.element_size() * stride for stride in array.stride()[:-1])
-    return offset, tuple(array.shape), array.data_ptr(), strides

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from deltawire import _core
-from deltawire._internal.identity import Identity, Wanted, is_before
+from deltawire._internal.identity import Identity, Wanted, as_dict, is_before
 from deltawire._internal.ranks import Group
 from deltawire.engines.atomic import check_scales, is_scale, kind_of
 from deltawire.engines.checkpoint import Form, LocalCheckpoint
@@ -24,9 +24,9 @@ from deltawire.engines.copies import Copies
 from deltawire.engines.group import Alone, agree, as_error, gather
 from deltawire.engines.host import local_identity, newest_here, reading, spooled_identity
 from deltawire.engines.loads import LoadFailed, Loads, record_loads, without_threads
-from deltawire.engines.map import EngineMap, HeldTensor, bits
+from deltawire.engines.map import EngineMap, HeldTensor, bits, place_of
 from deltawire.engines.proof import Beside, Boxes, Pieces, Proven, Sums, add_up, boxes_of_all, prove, uncovered
-from deltawire.engines.staged import Margins, Pause, Report, Staged, place_of, read_margins
+from deltawire.engines.staged import Margins, Pause, Report, Staged, read_margins
 from deltawire.engines.undo import Undo, address
 from deltawire.engines.workers import WorkerFile
 from deltawire.errors import BaseMismatch, Error, InternalError, Unavailable
@@ -95,7 +95,7 @@ class Worker:
         self._reloaded: set[str] = set()  # on any worker
         self._cut: set[str] = set()  # tensors that workers do not hold once and whole
         self._pieces: Pieces | None = None
-        self._derived: Copies | None = None
+        self._derived: Copies  # from the first `attach` on
         self._digests: tuple[Identity, dict[str, str]] | None = None  # of one version
 
     @property
@@ -114,30 +114,20 @@ class Worker:
     def attach(self) -> Identity:
         """Find the map, compare all live weights with the local checkpoint, and bring them to it. Returns the version."""
         with self._lock:
-            agree(self._group, self._find_copies)
+            if not hasattr(self, "_derived"):  # weights and their copies are equal until weights change
+                self._derived = agree(self._group, lambda: Copies(self._models))
             version, reloaded, cut = self._attach_all()
             self._reloaded, self._cut = reloaded, cut
-            if cut and self._group.rank == 0:
-                log.warning(
-                    "deltawire: %d tensors cannot be proven: the workers' shards do not tile them exactly: %s",
-                    len(cut),
-                    ", ".join(sorted(cut)[:8]),
-                )
-            if reloaded and self._group.rank == 0:
-                log.warning(
-                    "deltawire: %d tensors are stored differently than in the checkpoint; a version that changes them is "
-                    "loaded by the engine's own loader: %s",
-                    len(reloaded),
-                    ", ".join(sorted(reloaded)[:8]),
+            if self._group.rank == 0:
+                _warn(cut, "cannot be proven: the workers' shards do not tile them exactly")
+                _warn(
+                    reloaded,
+                    "are stored differently than in the checkpoint; the engine's own loader loads versions that change them",
                 )
             agree(self._group, lambda: self._begin(version))
             self._staged, self._kept, self._suspect, self.served = None, None, None, version
             self._is_unproven, self._sums = False, None
             return version
-
-    def _find_copies(self) -> None:
-        """Before weights change: then they are equal."""
-        self._derived = self._derived or Copies(self._models)
 
     def _attach_all(self) -> tuple[Identity, set[str], set[str]]:
         """The common version of all workers: the local checkpoint may have changed between two of them."""
@@ -156,15 +146,10 @@ class Worker:
         self._pieces = Pieces(self._the_map)
         for name in self._the_map.plain:
             self._pieces.of(name)
-        assert self._derived is not None
         self._derived.reloaded = self._the_map.reloaded_modules
         self._derived.look()
         self._derived.refresh()
-        if self._derived.unknown:
-            log.warning(
-                "deltawire: %d tensors that the engine keeps outside its parameters cannot be proven: %s",
-                len(self._derived.unknown), ", ".join(sorted(self._derived.unknown)[:8]),
-            )  # fmt: skip
+        _warn(self._derived.unknown, "that the engine keeps outside its parameters cannot be proven")
         self._held, self._margins = self._the_map.held(), {}
         self._reads_checkpoint = bool(self._the_map.reloaded)
         self.close()  # it may be attached again
@@ -248,14 +233,10 @@ class Worker:
             raise BaseMismatch(
                 f"{len(names)} tensors are not what {self.local} has, and this engine cannot reload them: {', '.join(names[:5])}"
             )
-        if self._reads_local:
+        if self.reloads_all:
             tensors = LocalCheckpoint(Path(self.local)).items()
         with undo, without_threads():
             self._reload(iter(tensors))
-
-    @property
-    def _reads_local(self) -> bool:
-        return self.reloads_all
 
     # ---- staging
 
@@ -341,9 +322,8 @@ class Worker:
             margins = self._read_margins(goal, missing) if missing else {}
         self._check_scales(goal, changed)
         self._digests_of(goal)
-        if self._derived is not None:
-            self._derived.rescan()
-        from_local = bool(reload) and self._reads_local
+        self._derived.rescan()
+        from_local = bool(reload) and self.reloads_all
         tensors = self._read(goal, () if from_local else reload) if reload else []
         if lists:
             exchanges.append(Exchange(lists, device_bytes=self._device_bytes, threads=self._threads))
@@ -483,11 +463,8 @@ class Worker:
         agree(self._group, lambda: self._stage_for(goal))
         staged = None if self.served == goal and not self._suspect else self._staged
         pause = Pause(goal.version, before, 0 if staged is None else staged.num_changed)
-        pause.stage = pause.wait = time.perf_counter() - began
-        if before:
-            pause.stage = 0.0
-        else:
-            pause.wait = 0.0
+        seconds = time.perf_counter() - began
+        pause.wait, pause.stage = (seconds, 0.0) if before else (0.0, seconds)
         self._pause = pause
         try:
             agree(self._group, lambda: self._write(staged, pause))
@@ -562,11 +539,10 @@ class Worker:
             return
         if staged.from_local:
             self._check_local(staged.version)
-        if self._derived is not None:
-            self._derived.rescan()  # some may be new since it was staged
+        self._derived.rescan()  # some may be new since it was staged
         clock = time.perf_counter()
         staged.write()
-        self._refresh_derived(staged.written)
+        self._derived.refresh(staged.written)
         pause.swap = time.perf_counter() - clock
         if staged.reloads:
             clock = time.perf_counter()
@@ -578,9 +554,8 @@ class Worker:
             if moved := self._the_map.moved(self._models):
                 names = [name for array in moved for name in self._the_map.names[array]]
                 raise InternalError(f"the engine moved weights that it did not load: {', '.join(names[:5])}")
-            if self._derived is not None:
-                self._derived.look()
-            self._refresh_derived(staged.written)
+            self._derived.look()
+            self._derived.refresh(staged.written)
             pause.reload = time.perf_counter() - clock
 
     def _take_back(self, staged: Staged | None, goal: Identity, error: Exception) -> None:
@@ -597,11 +572,7 @@ class Worker:
     def _put_back(self, staged: Staged | None) -> None:
         if staged is not None:
             staged.take_back()
-            self._refresh_derived(staged.written)
-
-    def _refresh_derived(self, written: Collection[int] | None) -> None:
-        if self._derived is not None:
-            self._derived.refresh(written)
+            self._derived.refresh(staged.written)
 
     def _repair(self, goal: Identity, error: Exception) -> None:
         """Nobody knows what is served."""
@@ -610,7 +581,7 @@ class Worker:
         self._the_map.copy_in(checkpoint, self._the_map.plain)
         if self._the_map.reloaded:
             self._engine_reload(checkpoint.items(self._the_map.reloaded), self._undo())
-        self._refresh_derived(None)
+        self._derived.refresh()
 
     # ---- looking
 
@@ -644,8 +615,7 @@ class Worker:
     def _add_up(self, version: Identity, mode: str, sample: int, written: Collection[int] | None) -> Sums:
         """`sample`: the same on all workers."""
         assert self._pieces is not None
-        derived = self._derived
-        beside = None if derived is None else Beside(derived.unknown, lambda: derived.wrong(written))
+        beside = Beside(self._derived.unknown, lambda: self._derived.wrong(written))
         self._num_samples = sample + (mode == "sample")
         return add_up(
             self._pieces,
@@ -679,10 +649,9 @@ class Worker:
     def report(self) -> Report:
         """How things are, without waiting for anything."""
         staged, the_map = self._staged, self._map
-        served = self.served
         return Report(
-            served=None if served is None else served._asdict(),
-            staged=None if staged is None else staged.version._asdict(),
+            served=as_dict(self.served),
+            staged=as_dict(self.staged),
             suspect=self._suspect,
             staged_device_bytes=0 if staged is None else sum(one.device_bytes for one in staged.exchanges),
             staged_host_bytes=0 if staged is None else sum(one.host_bytes for one in staged.exchanges),
@@ -730,6 +699,11 @@ class Worker:
 
 def _some(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)[:8])
+
+
+def _warn(names: Collection[str], why: str) -> None:
+    if names:
+        log.warning("deltawire: %d tensors %s: %s", len(names), why, _some(names))
 
 
 def _shapes(forms: Mapping[str, Form]) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:

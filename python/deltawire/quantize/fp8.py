@@ -50,8 +50,7 @@ class Fp8Block(Scheme):
 
     def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Coded]:
         """Without a tile, which may be as large as a number can be."""
-        scales = Coded(empty(parts_of(extent, self.block), torch.float32), self.block)
-        return {"weight": Coded(empty(extent, E4M3), (1, 1)), "weight_scale_inv": scales}
+        return _block_forms(extent, self.block, "weight_scale_inv", torch.float32)
 
     def tile(self) -> tuple[int, int]:
         """A block."""
@@ -72,10 +71,6 @@ class Fp8Tensor(Scheme):
         """`weight` in E4M3, `weight_scale` in F32."""
         return _by_amax(weight.float(), amax if self.scalar else amax.reshape(1), None)
 
-    def tile(self) -> tuple[int, int]:
-        """Any element."""
-        return 1, 1
-
 
 @dataclass(frozen=True)
 class Fp8Channel(Scheme):
@@ -87,10 +82,6 @@ class Fp8Channel(Scheme):
     def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`weight` in E4M3, `weight_scale` in F32, [M, 1]."""
         return _by_amax(weight.float(), amax, (1, 0))
-
-    def tile(self) -> tuple[int, int]:
-        """Any element."""
-        return 1, 1
 
 
 @dataclass(frozen=True)
@@ -124,12 +115,16 @@ class CompressedFp8(Scheme):
         """Of blocks without a tile."""
         if self.strategy != "block" or self.block is None:
             return super().forms(extent, dtype)
-        scales = Coded(empty(parts_of(extent, self.block), dtype), self.block)
-        return {"weight": Coded(empty(extent, E4M3), (1, 1)), "weight_scale": scales}
+        return _block_forms(extent, self.block, "weight_scale", dtype)
 
     def tile(self) -> tuple[int, int]:
         """A block, or any element."""
         return self.block or (1, 1)
+
+
+def _block_forms(extent: tuple[int, ...], block: tuple[int, int], scale: str, dtype: Any) -> Mapping[str, Coded]:
+    scales = Coded(empty(parts_of(extent, block), dtype), block)
+    return {"weight": Coded(empty(extent, E4M3), (1, 1)), scale: scales}
 
 
 def _by_amax(weight: Any, amax: Any, per: tuple[int, int] | None) -> Mapping[str, Coded]:

@@ -109,10 +109,6 @@ class Int8(Scheme):
         codes = (weight / scale).clamp(lowest, highest).round().to(torch.int8)
         return {"weight": Coded(codes, (1, 1)), "weight_scale": Coded(scale, per)}
 
-    def tile(self) -> tuple[int, int]:
-        """Any element."""
-        return 1, 1
-
     @property
     def amax_of(self) -> str:  # type: ignore[override]
         """What a scale is of."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from deltawire.errors import Corruption, InvalidArgument, NotFound
 
@@ -110,26 +113,24 @@ def _indexed(index: Path) -> list[Path]:
 
 def specs_of(file: Path) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     """Names, dtypes and shapes, from a file's header."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, framework="pt") as opened:
-            for name in opened.keys():  # noqa: SIM118, it is no dict
-                part = opened.get_slice(name)
-                yield name, part.get_dtype(), tuple(part.get_shape())
-    except FileNotFoundError:
-        raise NotFound(f"{file}: there is no such file") from None
-    except SafetensorError as error:
-        raise Corruption(f"{file}: {error}") from None
+    with opened(file) as header:
+        for name in header.keys():  # noqa: SIM118
+            part = header.get_slice(name)
+            yield name, part.get_dtype(), tuple(part.get_shape())
 
 
 def read_tensors(file: Path, names: Iterable[str]) -> dict[str, Any]:
-    """Copies of a file's tensors: they stay what they are when the file does not."""
-    from safetensors import SafetensorError, safe_open
+    """Copies of a file's tensors: they stay the same when the file changes."""
+    with opened(file) as tensors:
+        return {name: tensors.get_tensor(name).clone() for name in names}
 
+
+@contextmanager
+def opened(file: Path) -> Iterator[Any]:
+    """A safetensors file. `NotFound` or `Corruption` with the file's name."""
     try:
-        with safe_open(file, framework="pt") as opened:
-            return {name: opened.get_tensor(name).clone() for name in names}
+        with safe_open(file, framework="pt") as found:
+            yield found
     except FileNotFoundError:
         raise NotFound(f"{file}: there is no such file") from None
     except SafetensorError as error:

@@ -25,29 +25,17 @@ from deltawire.quantize.numbers import (
     to_e2m1,
     to_e4m3,
 )
-from deltawire.quantize.scheme import Coded, Scheme, empty, refuse_remainder
+from deltawire.quantize.scheme import Coded, Grouped, Scheme, empty, refuse_remainder
 
 GROUP = 32
 
 
-class _OfRows(Scheme):
-    """Groups of a row each."""
-
-    def tile(self) -> tuple[int, int]:
-        """A group."""
-        return 1, GROUP
-
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Whole groups."""
-        super().check(name, shape)
-        refuse_remainder(name, shape[1], GROUP, self.format)
-
-
 @dataclass(frozen=True)
-class MxFp8(_OfRows):
+class MxFp8(Grouped):
     """E4M3 elements."""
 
     format: ClassVar[str] = "mxfp8"
+    GROUP: ClassVar[int] = GROUP
 
     scale_name: str = "weight_scale_inv"
     rounding: str = "ceil"
@@ -64,10 +52,11 @@ class MxFp8(_OfRows):
 
 
 @dataclass(frozen=True)
-class MxFp4(_OfRows):
+class MxFp4(Grouped):
     """E2M1 elements, two in a byte: compressed-tensors' `mxfp4-pack-quantized`, as in Kimi K3."""
 
     format: ClassVar[str] = "mxfp4"
+    GROUP: ClassVar[int] = GROUP
 
     def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`weight_packed`, [M, N / 2], and U8 exponents in `weight_scale`, [M, N / 32]."""

@@ -11,26 +11,18 @@ import torch
 from deltawire.errors import InvalidArgument
 from deltawire.quantize.kernels import codes_on_gpu
 from deltawire.quantize.numbers import E2M1_MAX, E4M3, E4M3_MAX, constant, pack_nibbles, to_e2m1
-from deltawire.quantize.scheme import Coded, Scheme, refuse_remainder
+from deltawire.quantize.scheme import Coded, Grouped
 
 GROUP = 16
 _LEAST_SCALE = 2.0**-9  # E4M3's smallest
 
 
-class _OfTwoScales(Scheme):
-    """Groups of a row, and a scale for the tensor, which fused modules share."""
+class _OfTwoScales(Grouped):
+    """A scale for each group of a row, and a scale for the tensor, which fused modules share."""
 
+    GROUP: ClassVar[int] = GROUP
     amax_of: ClassVar[str] = "tensor"
     shares_amax: ClassVar[bool] = True
-
-    def tile(self) -> tuple[int, int]:
-        """A group."""
-        return 1, GROUP
-
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Whole groups."""
-        super().check(name, shape)
-        refuse_remainder(name, shape[1], GROUP, self.format)
 
 
 @dataclass(frozen=True)

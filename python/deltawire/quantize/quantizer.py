@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from deltawire._internal.tensors import TORCH_NAMES
 from deltawire.errors import InvalidArgument, Unsupported
 from deltawire.quantize.config import Rules, rules_of
 from deltawire.quantize.formats import FORMATS
@@ -22,24 +23,7 @@ from deltawire.quantize.like import Like
 from deltawire.quantize.mx import ExpertsMxFp4
 from deltawire.quantize.scheme import SCALES, Agreed, Amax, Coded, Scheme, parts_of, refuse_unbounded, siblings
 
-_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-    "F8_E8M0": torch.float8_e8m0fnu,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U64": torch.uint64,
-    "U32": torch.uint32,
-    "U16": torch.uint16,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
+_DTYPES = {name: getattr(torch, own) for name, own in TORCH_NAMES.items()} | {"F8_E8M0": torch.float8_e8m0fnu}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _SHOWN = 8
 _HEAD = "lm_head.weight"
@@ -187,28 +171,10 @@ class Quantizer:
         scheme = self._rules.scheme_of(_module(name))
         return scheme if name.endswith(".weight") or isinstance(scheme, ExpertsMxFp4) else None
 
-    def quantised(
-        self,
-        shards: Iterable[Shard],
-        beside: Iterable[Shard] = (),
-        constants: bool = True,
-        agreed: Agreed | None = None,
-        elsewhere: Collection[str] = (),
-    ) -> Iterator[Quantised]:
-        """The tensors that the quantised checkpoint has in place of these.
-
-        `beside` are others of the model that are not wanted, but may share a scale. `constants`: also what `like` brings along.
-        `agreed` are the amaxes of all ranks. `elsewhere` are the names that other ranks have. A tensor is made when it is asked
-        for; nothing is kept of it.
-        """
-        shards = list(shards)
-        context = _Context({shard.name: shard for shard in (*beside, *shards)}, {}, agreed)
-        for shard in shards:
-            yield from self._of(shard, context)
-        if constants:
-            _refuse_nothing(context, elsewhere)
-            for one in self._constants(context, elsewhere):
-                yield from self._read(one)
+    def quantised(self, shards: Iterable[Shard], constants: bool = True, agreed: Agreed | None = None) -> Iterator[Quantised]:
+        """The tensors of the quantised checkpoint, computed one after the other; arguments as in `planned`."""
+        for plan in self.planned(shards, (), constants, agreed):
+            yield from plan.forms if plan.make is None else plan.make()
 
     def planned(
         self,
@@ -219,33 +185,37 @@ class Quantizer:
         there: Callable[[Any], bool] = lambda device: False,
         elsewhere: Collection[str] = (),
     ) -> Iterator[Planned]:
-        """The same tensors, not made yet. All weights are looked at once: what cannot be quantised is refused here.
+        """The tensors that the quantised checkpoint has in place of these, not computed yet. Refuses what cannot be quantised.
 
-        `there` says whether the library works on a GPU's tensors where they are.
+        `beside`: other tensors of the model, which may share a scale with these. `constants`: also what only `like` has.
+        `agreed`: the amaxes of all ranks. `there`: whether the library reads tensors of a device where they are. `elsewhere`:
+        names that only other ranks have.
         """
         shards = list(shards)
         context = _Context({shard.name: shard for shard in (*beside, *shards)}, {}, agreed)
         for shard in shards:
             scheme = self._checked(shard, context)
-            device, make = shard.tensor.device, partial(self._all_of, shard, context)
+            device = shard.tensor.device
             if scheme is None:
                 plain = self._plain(replace(shard, tensor=shard.tensor.to("meta")))
-                same = plain.shard.tensor.dtype == shard.tensor.dtype
-                yield Planned((replace(plain, shard=shard) if same else plain,), device, None if same else make)
+                if plain.shard.tensor.dtype == shard.tensor.dtype:
+                    yield Planned((replace(plain, shard=replace(shard, tensor=shard.tensor.detach())),), device, None)
+                else:
+                    yield Planned((plain,), device, partial(self._plains, shard))
                 continue
-            blocks: Fp8Blocks | Fp8BlocksOnGpu | None = self._blocks(shard, scheme, context)
-            if isinstance(scheme, Fp8Block) and there(device) and Fp8BlocksOnGpu.fits(shard.tensor, self.rounded):
+            blocks: Fp8Blocks | Fp8BlocksOnGpu | None = None
+            if isinstance(scheme, Fp8Block) and device.type == "cpu":
+                blocks = Fp8Blocks(shard.name, shard.tensor, scheme, self.rounded)
+            elif isinstance(scheme, Fp8Block) and there(device) and Fp8BlocksOnGpu.fits(shard.tensor, self.rounded):
                 blocks = Fp8BlocksOnGpu(shard.name, shard.tensor, scheme, self.rounded)
             sharing = (shard.name,) if blocks is not None else self._largest(shard, scheme, context)[1]
             forms = scheme.forms(tuple(shard.tensor.shape), _DTYPES[self.rounded])
+            make = partial(self._made, shard, scheme, context, sharing, blocks)
             yield Planned(tuple(self._placed(shard, forms, context, sharing)), device, make, blocks)
         if constants:
             _refuse_nothing(context, elsewhere)
             for one in self._constants(context, elsewhere):
                 yield Planned((one,), torch.device("cpu"), partial(self._read, one))
-
-    def _all_of(self, shard: Shard, context: _Context) -> tuple[Quantised, ...]:
-        return tuple(self._of(shard, context))
 
     def _constants(self, context: _Context, elsewhere: Collection[str]) -> Iterator[Quantised]:
         """Forms of what `like` has and the model does not make: scales of activations, layers that are not trained."""
@@ -280,31 +250,19 @@ class Quantizer:
         tensor = self._like.calibrated.get(name)
         return (replace(constant, shard=Shard.whole(name, self._like.read(name) if tensor is None else tensor)),)
 
-    def _of(self, shard: Shard, context: _Context) -> Iterator[Quantised]:
-        scheme = self._checked(shard, context)
-        if scheme is None:
-            yield self._plain(shard)
-            return
-        blocks = self._blocks(shard, scheme, context)
-        if blocks is not None:
-            assert isinstance(scheme, Fp8Block)
-            sharing: tuple[str, ...] = (shard.name,)
-            coded: Mapping[str, Coded] = {
-                "weight": Coded(blocks.elements(), (1, 1)),
-                "weight_scale_inv": Coded(blocks.scales(), scheme.block),
-            }
+    def _made(
+        self, shard: Shard, scheme: Scheme, context: _Context, sharing: tuple[str, ...], blocks: Any
+    ) -> tuple[Quantised, ...]:
+        if isinstance(blocks, Fp8Blocks) and isinstance(scheme, Fp8Block):
+            weight, scales = Coded(blocks.elements(), (1, 1)), Coded(blocks.scales(), scheme.block)
+            coded: Mapping[str, Coded] = {"weight": weight, "weight_scale_inv": scales}
         else:
-            largest, sharing = self._largest(shard, scheme, context)
+            largest, _ = self._largest(shard, scheme, context)
             coded = scheme.coded(self._rounded(shard.tensor), largest.to(shard.tensor.device), shard.shape)
-        for one in self._placed(shard, coded, context, sharing):
+        made = tuple(self._placed(shard, coded, context, sharing))
+        for one in made:
             _refuse_infinite(one.shard, shard.name)
-            yield one
-
-    def _blocks(self, shard: Shard, scheme: Scheme, context: _Context) -> Fp8Blocks | None:
-        """What the library quantises itself."""
-        if not isinstance(scheme, Fp8Block) or shard.tensor.device.type != "cpu":
-            return None
-        return Fp8Blocks(shard.name, shard.tensor, scheme, self.rounded)
+        return made
 
     def _placed(
         self, shard: Shard, coded: Mapping[str, Coded], context: _Context, sharing: tuple[str, ...]
@@ -412,6 +370,9 @@ class Quantizer:
         if dtype is None:
             raise Unsupported(f'tensor "{shard.name}": is {spec.dtype} in {self._like.folder}')
         return Quantised(replace(shard, tensor=shard.tensor.detach().to(dtype)), spec.dtype, (shard.name,))
+
+    def _plains(self, shard: Shard) -> tuple[Quantised, ...]:
+        return (self._plain(shard),)
 
     def _as_there(self, name: str, scheme: Scheme, like: Like) -> Scheme | None:
         """The checkpoint itself says which modules are quantised: configurations do not name all exceptions."""

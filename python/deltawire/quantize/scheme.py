@@ -59,7 +59,7 @@ class Scheme:
 
     def tile(self) -> tuple[int, ...]:
         """Rows and columns that shards may not cut through; 0: all of them."""
-        raise NotImplementedError
+        return 1, 1
 
     def check_amax(self, name: str, amax: Any) -> None:
         """Refuse one that it has no scale for."""
@@ -75,6 +75,21 @@ class Scheme:
                 f'tensor "{name}": {self.format} quantises matrices, and its shape is {list(shape)}; to leave it unquantised, '
                 "give a quantization_config, such as one of deltawire.quantize.FORMATS, that ignores its module"
             )
+
+
+class Grouped(Scheme):
+    """A scale for each group of `GROUP` columns of a row."""
+
+    GROUP: ClassVar[int]
+
+    def tile(self) -> tuple[int, ...]:
+        """A group."""
+        return 1, self.GROUP
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Rows consist of whole groups."""
+        super().check(name, shape)
+        refuse_remainder(name, shape[1], self.GROUP, self.format)
 
 
 def parts_of(extent: tuple[int, ...], per: tuple[int, ...]) -> tuple[int, ...]:

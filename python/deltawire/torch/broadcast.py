@@ -29,7 +29,7 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire._internal.steps import Closing
-from deltawire._internal.stores import Store, StoreLike, built_in, store_handle
+from deltawire._internal.stores import BuiltinStore, Store, StoreLike, store_handle
 from deltawire.errors import Cancelled, Corruption, Error, InvalidArgument, Unavailable
 from deltawire.torch.rendezvous import Meeting, Rendezvous, Wire, first_line
 
@@ -78,11 +78,11 @@ class Broadcast(Closing):
         behind = store_handle(store)
         self._link = _Link(group, src, timeout, buffer_bytes)
         if self._link.rank == src:
-            self._store = built_in(_core.sending_store(behind, self._link.outbox, min(_PIECE_BYTES, buffer_bytes)))
+            self._store = BuiltinStore(_core.sending_store(behind, self._link.outbox, min(_PIECE_BYTES, buffer_bytes)))
         else:
             received = _core.ReceivingStore(behind)
             self._link.inbox = _Inbox(received, memory_bytes)
-            self._store = built_in(received)
+            self._store = BuiltinStore(received)
         self._link.start()
         # The thread does not know this object, so that one which is forgotten ends, and at the end of the process.
         self._end = weakref.finalize(self, self._link.close)

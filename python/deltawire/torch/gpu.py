@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from deltawire import _core
+from deltawire._internal.tensors import TORCH_NAMES
 from deltawire.errors import InvalidArgument
 
 
@@ -23,7 +24,7 @@ def in_reach(tensor: Any, cast: str | None, on_host: bool, gpu: int | None) -> A
         return tensor.cpu()
     if cast is None or not tensor.is_floating_point() or _rounds_there(tensor, cast):
         return tensor
-    return tensor.to({"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}[cast])
+    return tensor.to(getattr(torch, TORCH_NAMES[cast]))
 
 
 def stays_there(device: Any, on_host: bool, gpu: int | None) -> bool:

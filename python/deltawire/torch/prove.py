@@ -80,8 +80,4 @@ def _held(piece: Piece) -> Any:
     local = piece.local
     if isinstance(local, torch.Tensor):
         local = local.detach() if _core.has_cuda() else local.detach().cpu()
-    return (
-        local
-        if isinstance(local, Tensor) or piece.form.whole
-        else Tensor(local, shape=piece.form.shape, offset=piece.form.offset)
-    )
+    return local if isinstance(local, Tensor) else piece.placed(local)

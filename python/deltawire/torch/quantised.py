@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from threading import Lock
 from typing import Any
@@ -21,34 +21,6 @@ from deltawire.torch.shards import Piece
 
 RECENT_BYTES = 256 << 20
 _LEAST_KEPT = 4  # tensors are hashed while others are put, and these are read in pieces
-
-
-def quantised(
-    quantizer: Quantizer,
-    pieces: list[Piece],
-    held: list[Piece],
-    first: bool,
-    agreed: Agreed | None = None,
-    elsewhere: Collection[str] = (),
-) -> Iterator[Quantised]:
-    """What is to be published in place of `pieces`; `held` is all that this rank has, `first` whether it is rank 0.
-
-    `agreed`: see `agreed_amaxes`. `elsewhere`: names that other ranks have.
-    """
-    return quantizer.quantised(map(shard_of, pieces), map(shard_of, held), first, agreed, elsewhere)
-
-
-def planned(
-    quantizer: Quantizer,
-    pieces: list[Piece],
-    held: list[Piece],
-    first: bool,
-    agreed: Agreed | None,
-    there: Callable[[Any], bool],
-    elsewhere: Collection[str],
-) -> Iterator[Planned]:
-    """The same, not made yet. `there`: the library works on tensors of that device where they are."""
-    return quantizer.planned(map(shard_of, pieces), map(shard_of, held), first, agreed, there, elsewhere)
 
 
 class RecentTensors:

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from deltawire import _core
 from deltawire._internal.ranks import Group, Ranks
 from deltawire._internal.steps import Closing
-from deltawire._internal.stores import Store, built_in
+from deltawire._internal.stores import BuiltinStore, Store
 from deltawire.errors import InvalidArgument
 from deltawire.torch.reader import ProcessGroup
 
@@ -60,7 +60,7 @@ class RankStore(Closing):
         (self.url, *_) = ranks.gather("rank 0", ranks.all_or_none(lambda: serve(ranks.rank == 0, others)))
         urls = [self.url, *others[1:]]
         handle = ranks.all_or_none(lambda: _core.open_rank_store(ranks.rank, own, urls, token, ca_file, client_cert))
-        self.store: Store = built_in(handle)
+        self.store: Store = BuiltinStore(handle)
         """To publish to, on this rank."""
 
     url: str

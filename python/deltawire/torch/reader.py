@@ -12,7 +12,7 @@ import torch.distributed as dist
 from deltawire import _core
 from deltawire._internal.ranks import Ranks
 from deltawire._internal.reader import Choice, Reader, cast
-from deltawire._internal.tensors import Source, Tensor, readable
+from deltawire._internal.tensors import Source, readable
 from deltawire.errors import InvalidArgument
 from deltawire.torch.gpu import gpu_of, in_reach, stays_there, stream_of, values_of, wait_for_current_stream
 from deltawire.torch.shards import Piece, is_sharded, piece_of
@@ -91,10 +91,9 @@ class TorchReader(Reader):
         """Where the checkpoint is not what the model is quantised to, in words; empty: nowhere."""
         assert self._quantizer is not None
         from deltawire.quantize.checks import differences, words_of
-        from deltawire.torch.quantised import quantised
+        from deltawire.torch.quantised import shard_of
 
-        pieces = self._pieces(source)
-        coded = quantised(self._quantizer, pieces, pieces, False)
+        coded = self._quantizer.quantised(map(shard_of, self._pieces(source)), constants=False)
         return words_of(differences(coded, Path(checkpoint)), Path(checkpoint))
 
     def published(self) -> str:
@@ -142,13 +141,14 @@ class TorchReader(Reader):
     ) -> list[_core.Tensor]:
         """The tensors of the quantised checkpoint, made as the library reads them."""
         from deltawire.quantize.kernels import Fp8BlocksOnGpu
-        from deltawire.torch.quantised import RecentTensors, planned, publishable
+        from deltawire.torch.quantised import RecentTensors, publishable, shard_of
 
         tensors: list[_core.Tensor] = []
         forms: list[Quantised] = []
-        first, elsewhere = self.ranks is None or self.ranks.rank == 0, self._elsewhere(held)
-        recent = RecentTensors()
-        for key, plan in enumerate(planned(quantizer, pieces, held, first, agreed, self._stays, elsewhere)):
+        first = self.ranks is None or self.ranks.rank == 0
+        elsewhere = set() if self.ranks is None else self.ranks.names - {piece.name for piece in held}
+        recent, shards, beside = RecentTensors(), map(shard_of, pieces), map(shard_of, held)
+        for key, plan in enumerate(quantizer.planned(shards, beside, first, agreed, self._stays, elsewhere)):
             forms += plan.forms
             if plan.make is None:
                 tensors += self._there(plan.forms)
@@ -156,16 +156,12 @@ class TorchReader(Reader):
                 tensors += publishable(plan, key, recent, self._reachable, self._stays(plan.device))
         if self._gpu is not None:
             Fp8BlocksOnGpu.check(tensors, self._gpu)
-        if self._gpu is not None:  # they are made by other threads, and on other streams
+            # Other threads read the tensors, on other streams.
             torch.cuda.current_stream(self._gpu).synchronize()
         self._new_constants = {form.shard.name: form.carried for form in forms if form.constant}
         for tensor, form in zip(tensors, forms, strict=True):
             tensor.unchanged = form.constant and not form.sources and form.shard.name in self._constants
         return tensors
-
-    def _elsewhere(self, held: list[Piece]) -> set[str]:
-        """Names that only other ranks have."""
-        return set() if self.ranks is None else self.ranks.names - {piece.name for piece in held}
 
     def _there(self, coded: Iterable[Quantised]) -> list[_core.Tensor]:
         """For the library: what is made already."""
@@ -184,6 +180,4 @@ class TorchReader(Reader):
         local, dtype = piece.local, self._choice.cast
         if isinstance(local, torch.Tensor):
             local = in_reach(local.detach(), dtype, self._on_host, self._gpu)
-        if is_sharded(piece.whole) and not piece.form.whole:
-            local = Tensor(local, shape=piece.form.shape, offset=piece.form.offset)
-        return cast(local, dtype)
+        return cast(piece.placed(local) if is_sharded(piece.whole) else local, dtype)

@@ -41,6 +41,10 @@ class Piece:
         """In the chain."""
         return self.form.name
 
+    def placed(self, local: Any) -> Any:
+        """`local`, with its place in the tensor."""
+        return local if self.form.whole else Tensor(local, shape=self.form.shape, offset=self.form.offset)
+
 
 def piece_of(name: str, value: Any) -> Piece | None:
     """What is here of a tensor; None: nothing, other ranks hold it."""
@@ -61,7 +65,7 @@ def held_of(name: str, value: Any) -> Any:
     if piece is None:  # a box without elements: nothing of it
         shape = tuple(value.shape)
         return Tensor(torch.empty((0, *shape[1:]), dtype=value.dtype), shape=shape, offset=(0,) * len(shape))
-    return piece.local if piece.form.whole else Tensor(piece.local, shape=piece.form.shape, offset=piece.form.offset)
+    return piece.placed(piece.local)
 
 
 def is_sharded(value: Any) -> bool:

@@ -182,20 +182,17 @@ class WeightTransfer:
 
     def _finish_pending(self) -> PublishReport | None:
         """Wait for the pending version, and raise its error."""
-        if self._pending is None:
+        pending, self._pending = self._pending, None
+        if pending is None:
             return None
         try:
-            self.version = self._pending.result(self._timeout)
+            self.version = pending.result(self._timeout)
         except FutureTimeoutError:
-            if self._pending.done():  # a failure of this kind, of its own
-                self._pending = None
+            if pending.done():  # the publish itself timed out
                 raise
+            self._pending = pending
             late = f"{self._url}: a version is not committed after {self._timeout:g} s; it is still tried"
             raise Unavailable(late) from None
-        except BaseException:
-            self._pending = None
-            raise
-        self._pending = None
         return self.version
 
     # ---- the weights

@@ -24,9 +24,9 @@ from deltawire._internal.chain import Chain
 from deltawire._internal.identity import Identity
 from deltawire._internal.options import Accept, Keys
 from deltawire._internal.publisher import Publisher
-from deltawire._internal.replica import Replica, read_replica_state
+from deltawire._internal.replica import Replica
 from deltawire._internal.stores import Server, Store, open_store, serve
-from deltawire.errors import BaseMismatch, Conflict, Error, InvalidArgument, NotFound, Unavailable, missing_extra
+from deltawire.errors import BaseMismatch, Conflict, InvalidArgument, NotFound, Unavailable, missing_extra
 from deltawire.live import Proof
 from deltawire.reports import PublishReport
 
@@ -37,6 +37,7 @@ except ImportError as error:
     raise missing_extra(error, "verl") from None
 
 from deltawire.engines.checkpoint import LocalCheckpoint
+from deltawire.engines.host import local_identity
 from deltawire.engines.settings import secret_of
 
 log = logging.getLogger("deltawire")
@@ -227,7 +228,7 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         accept = Accept(trust=self._accept.trust, run=version.run)
 
         def pull() -> bool | None:
-            if not self._damaged and self._has(version):
+            if not self._damaged and local_identity(self._local) == version:
                 return True
             try:
                 with Replica(store, self._local, accept=accept, verify_all=self._damaged) as replica:
@@ -235,17 +236,9 @@ class DeltawireCheckpointEngine(CheckpointEngine):
             except Conflict:  # the folder's lock: another worker of this host is at it
                 return None
             self._damaged = False
-            return self._has(version) or None
+            return local_identity(self._local) == version or None
 
         await _until(pull, self._timeout, f"{self._local}: {version} did not come; another process holds the folder")
-
-    def _has(self, version: Identity) -> bool:
-        """Whether the folder says so: an earlier run leaves the same numbers behind."""
-        try:
-            state = read_replica_state(self._local)
-        except Error:
-            return False
-        return state.patching_to is None and state.identity == version
 
 
 async def _until(look: Callable[[], T | None], timeout: float, why: str) -> T:

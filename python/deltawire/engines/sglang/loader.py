@@ -10,10 +10,10 @@ import torch
 
 from deltawire._internal.identity import Wanted
 from deltawire._internal.ranks import Group
-from deltawire.engines.group import Alone
+from deltawire.engines.group import Alone, failed
 from deltawire.engines.member import Member
 from deltawire.engines.settings import Settings
-from deltawire.errors import Error, InvalidArgument, Unsupported
+from deltawire.errors import InvalidArgument, Unsupported
 from deltawire.torch.reader import ProcessGroup
 
 log = logging.getLogger("deltawire")
@@ -40,11 +40,8 @@ def load(model: torch.nn.Module, named_tensors: Any) -> None:
     global _outcome
     try:
         _outcome = _load(model, named_tensors)
-    except Exception as error:  # it would end the server
-        known = isinstance(error, Error)
-        if not known:
-            log.exception("deltawire: load")
-        _outcome = {"error": str(error) if known else f"{type(error).__name__}: {error}"}
+    except Exception as error:  # an exception would end the server
+        _outcome = failed("load", error)
     if "error" in _outcome:
         log.error("deltawire: %s", _outcome["error"])
 

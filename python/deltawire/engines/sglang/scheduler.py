@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from deltawire.engines.group import agree, gather
+from deltawire._internal.identity import Identity, salted
+from deltawire.engines.group import agree, failed, gather
 from deltawire.engines.member import Member
 from deltawire.engines.sglang import loader
 from deltawire.engines.sglang.messages import DeltawireReqInput, DeltawireReqOutput
-from deltawire.errors import Error
 
 log = logging.getLogger("deltawire")
 
@@ -70,11 +70,8 @@ def _call(scheduler: Any, call: str, options: dict[str, Any]) -> dict[str, Any]:
         with _stopped(scheduler, member):
             answer = member.call(call, **options)
         return answer | {"seconds": time.perf_counter() - began}
-    except Error as error:
-        return {"error": str(error)}
     except Exception as error:
-        log.exception("deltawire: %s", call)
-        return {"error": f"{type(error).__name__}: {error}"}
+        return failed(call, error)
 
 
 @contextlib.contextmanager
@@ -113,26 +110,20 @@ def _wait_for_device(member: Member) -> None:
         torch.get_device_module(device).synchronize(device)
 
 
-def _salted(key: str | None) -> str | None:
-    """Requests find prefixes of those alone that came with the same version."""
-    member = loader._member
-    served = None if member is None else member.served
-    if served is None:
-        return key
-    own = (key or "").split("|deltawire=")[0]
-    return f"{own}|deltawire={served.run}/{served.version}/{served.manifest}"
+def _served() -> Identity | None:
+    return None if loader._member is None else loader._member.served
 
 
 def _salt(_: Any, scheduler: Any, request: Any) -> None:
-    request.extra_key = _salted(request.extra_key)
+    request.extra_key = salted(request.extra_key, _served())
 
 
 def _note_version(scheduler: Any) -> None:
-    """Tokens from now on are the new version's. Requests that have not begun must not find the old one's prefixes."""
-    served = None if loader._member is None else loader._member.served
+    """Label tokens with the new version. Requests that have not started must not reuse prefixes of the old one."""
+    served = _served()
     if served is None:
         return
     scheduler.record_weight_version_change(new_version=str(served.version))
     for request in scheduler.waiting_queue:
         if not request.output_ids and not request.kv.holds_kv:
-            request.extra_key = _salted(request.extra_key)
+            request.extra_key = salted(request.extra_key, served)

@@ -9,6 +9,7 @@ from typing import Any
 from vllm.lora.request import LoRARequest
 
 from deltawire.engines.follower import same
+from deltawire.engines.vllm.plugin import wrap
 from deltawire.engines.vllm.server import call_workers
 from deltawire.errors import InvalidArgument
 
@@ -83,16 +84,11 @@ class VllmAdapters:
 
 def _list_by_name(models: Any) -> None:
     """/v1/models shows the names that clients ask for, and vLLM would show those of the versions."""
-    known = models.show_available_models
-    if getattr(known, "has_deltawire", False):
-        return
 
-    async def show_available_models() -> Any:
+    @wrap(models, "show_available_models")
+    async def show_available_models(known: Any) -> Any:
         listed = await known()
         names = {request.lora_name: name for name, request in models.lora_requests.items()}
         for card in listed.data:
             card.id = names.get(card.id, card.id)
         return listed
-
-    show_available_models.has_deltawire = True  # type: ignore[attr-defined]
-    models.show_available_models = show_available_models

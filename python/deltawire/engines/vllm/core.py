@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from deltawire._internal.identity import Identity
+from deltawire._internal.identity import Identity, salted
 
 _CALLS = ("attach", "update", "revert")  # of a worker, that may change what is served
-_MARK = "|deltawire="
 
 
 def install() -> None:
@@ -34,7 +33,7 @@ def install() -> None:
             label(self, weight_version)
 
     def preprocess_add_request(self: Any, request: Any) -> Any:
-        request.cache_salt = _salted(request.cache_salt, self.deltawire_served)
+        request.cache_salt = salted(request.cache_salt, self.deltawire_served)
         return preprocess(self, request)
 
     def add_request(self: Any, request: Any, *args: Any, **options: Any) -> Any:
@@ -67,16 +66,8 @@ def _note(core: Any, answers: list[dict[str, Any]]) -> None:
             _salt(request, identity)
 
 
-def _salted(salt: str | None, served: Identity | None) -> str | None:
-    """Cached prefixes are found by those requests alone that were begun with the same version."""
-    if served is None:
-        return salt
-    own = (salt or "").partition(_MARK)[0]
-    return f"{own}{_MARK}{served.run}/{served.version}/{served.manifest}"
-
-
 def _salt(request: Any, served: Identity | None) -> None:
-    salt = _salted(request.cache_salt, served)
+    salt = salted(request.cache_salt, served)
     if salt != request.cache_salt:
         request.cache_salt, request.block_hashes = salt, []
         request.update_block_hashes()
