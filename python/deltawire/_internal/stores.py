@@ -193,7 +193,7 @@ class Server(Closing):
         return self._core.url
 
     def close(self) -> None:
-        """Answer what was asked, and end."""
+        """Finish current requests, then stop."""
         self._core.close()
         if self._arena is not None:
             self._arena.close()
@@ -235,12 +235,12 @@ def serve(
 
 
 def _lasting(url: str) -> str:
-    """A path that stays what it is when the process goes to another folder."""
+    """An absolute path, independent of the working directory."""
     return url if "://" in url or url.startswith("memory:") or not url else os.path.abspath(url)
 
 
 def store_handle(store: StoreLike) -> _core.Store:
-    """The library's view of a store."""
+    """The store as the extension uses it."""
     if not isinstance(store, Store):
         store = open_store(store)
     return store.handle if isinstance(store, BuiltinStore) else _core.adapt_store(store)
