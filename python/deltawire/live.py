@@ -1,4 +1,4 @@
-"""For processes that hold live weights: `Exchange` writes listed elements in a pause, `Proof` adds up what is held."""
+"""For processes with live weights: `Exchange` swaps elements during a pause, `Proof` computes digests of weights."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Exchange:
 
     @classmethod
     def _of(cls, core: _core.Exchange, arrays: Sequence[Any]) -> Exchange:
-        """Of lists that the extension has made for these arrays."""
+        """An exchange that the extension has staged for these arrays."""
         exchange = cls.__new__(cls)
         exchange._core, exchange._arrays = core, list(arrays)
         return exchange
@@ -89,7 +89,7 @@ _NO_BYTES = memoryview(bytearray())
 
 
 def _offsets_of(name: str, offsets: Any) -> Any:
-    """As the extension takes them: 32 bits, contiguous."""
+    """Convert to contiguous uint32."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(offsets, torch.Tensor):
         if offsets.device.type != "cpu":
@@ -140,7 +140,7 @@ class Proof:
 
     @classmethod
     def parse(cls, text: str) -> Proof:
-        """From the text of another process. `Corruption` when it is none."""
+        """Parse the text of another process; `Corruption` if it is invalid."""
         proof = cls.__new__(cls)
         proof._core = _core.Proof.parse(text)
         return proof
@@ -163,7 +163,7 @@ class Proof:
         return number
 
     def __add__(self, other: Proof) -> Proof:
-        """Both together. `BaseMismatch` when they hold other bytes of one box."""
+        """Combine two proofs. `BaseMismatch`: they hold different bytes of the same part."""
         both = Proof.parse(self.text)
         both._core.merge(other._core)
         return both

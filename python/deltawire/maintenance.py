@@ -1,4 +1,4 @@
-"""A chain in a second store, byte for byte: the same as `deltawire mirror`."""
+"""Copies of chains in a second store, like `deltawire mirror`."""
 
 from __future__ import annotations
 

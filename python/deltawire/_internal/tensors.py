@@ -1,7 +1,7 @@
 """Arrays of any framework as tensors of the library, without a copy.
 
-Supported: numpy arrays (with `ml_dtypes` for bfloat16 and float8), torch tensors, anything with DLPack or the buffer protocol, and
-`Tensor` for bytes whose dtype the array cannot express.
+Supported: numpy arrays (with `ml_dtypes` for bfloat16 and float8), torch tensors, anything with DLPack or the buffer protocol,
+and `Tensor` for bytes whose dtype the array cannot express.
 """
 
 from __future__ import annotations

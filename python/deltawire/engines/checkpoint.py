@@ -1,4 +1,4 @@
-"""The tensors of the host's local checkpoint, one at a time."""
+"""Reads the host's local checkpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_HEADER_BYTES = 100 << 20
 
 @dataclass(frozen=True)
 class Form:
-    """What a checkpoint says of a tensor."""
+    """A tensor's entry in a checkpoint."""
 
     dtype: torch.dtype
     dtype_name: str
@@ -49,11 +49,11 @@ class LocalCheckpoint:
             file.seek(form.begin)
             contents = bytearray(form.end - form.begin)
             if file.readinto(contents) != len(contents):
-                raise Corruption(f'{self.folder / form.file}, tensor "{name}": the file is cut short')
+                raise Corruption(f'{self.folder / form.file}, tensor "{name}": the file is truncated')
         return torch.frombuffer(contents, dtype=form.dtype).reshape(form.shape)
 
     def items(self, names: Any = None) -> Iterator[tuple[str, torch.Tensor]]:
-        """Some tensors, as `load_weights` takes them, in the order of their names."""
+        """Tensors (None: all), sorted by name, for `load_weights`."""
         for name in self.forms:
             if names is None or name in names:
                 yield name, self.read(name)

@@ -199,7 +199,8 @@ class Quantizer:
             if scheme is None:
                 plain = self._plain(replace(shard, tensor=shard.tensor.to("meta")))
                 if plain.shard.tensor.dtype == shard.tensor.dtype:
-                    yield Planned((replace(plain, shard=replace(shard, tensor=shard.tensor.detach())),), device, None)
+                    kept = shard if self._like is None else replace(shard, tensor=shard.tensor.detach())
+                    yield Planned((replace(plain, shard=kept),), device, None)
                 else:
                     yield Planned((plain,), device, partial(self._plains, shard))
                 continue

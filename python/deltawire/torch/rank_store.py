@@ -1,4 +1,4 @@
-"""The chain of a sharded trainer in the memory of its ranks."""
+"""`RankStore`: a chain in the memory of a sharded trainer's ranks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RankStore(Closing):
         `serve` and `open_store`.
         """
         if address.startswith(("0.0.0.0:", "[::]:")):
-            raise InvalidArgument(f"{address}: rank 0 redirects readers to each rank: give an address that they can reach")
+            raise InvalidArgument(f"{address}: readers are redirected to each rank; use an address that they can reach")
         if group is None or isinstance(group, dist.ProcessGroup):
             group = ProcessGroup(dist.group.WORLD if group is None else group)
         ranks = Ranks(group)

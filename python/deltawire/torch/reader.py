@@ -1,4 +1,4 @@
-"""Torch models for `Publisher`."""
+"""Reads torch models for `Publisher`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class ProcessGroup:
 
     def __init__(self, group: Any) -> None:
         if group == dist.GroupMember.NON_GROUP_MEMBER:
-            raise InvalidArgument("group: this process is not one of its ranks")
+            raise InvalidArgument("group: this process is not one of its members")
         self._group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
 
     def all_gather(self, data: bytes) -> list[bytes]:
-        """What every rank gives, by rank."""
+        """The data of every rank, by rank."""
         gathered: list[Any] = [None] * self.size
         dist.all_gather_object(gathered, data, group=self._group)
         return gathered
 
 
 def ranks_of(source: Any, group: Any) -> Ranks | None:
-    """The ranks that hold a model; None: this process holds all of it. Without a `group`, shards are those of all processes."""
+    """The ranks that hold a model; None: only this process. Without a `group`, all processes hold shards."""
     if group is None and (not dist.is_available() or not dist.is_initialized() or not _has_shards(source)):
         return None
     if group is None or (dist.is_available() and isinstance(group, (dist.ProcessGroup, int))):
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class TorchReader(Reader):
-    """Knows modules, tied weights and shards of `DTensor`s."""
+    """Reads modules, tied weights and shards of `DTensor`s."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class TorchReader(Reader):
         self._quantizer = quantizer
         self._on_host = on_host
         self.ranks = ranks
-        self._constants: set[str] = set()  # of the newest version, if that is known
-        self._new_constants: dict[str, bool] = {}  # and whether the model lacks them
+        self._constants: set[str] = set()  # tensors of the newest version that are the same in every version
+        self._new_constants: dict[str, bool] = {}  # the same of the version being published; value: the model lacks it
         self._shared: set[str] = set()
         self._gpu = gpu_of(values_of(source))
         self.cuda_stream = stream_of(self._gpu)
 
     def read(self, source: Source) -> list[_core.Tensor]:
-        """This rank's part of the model as it is now; a failure of one rank is raised by all."""
+        """This rank's part of the model; if one rank fails, all ranks raise."""
         pieces = self.together(lambda: self._pieces(source))
         if self.ranks is None:
             return self._tensors(pieces, pieces, None)
@@ -88,7 +88,7 @@ class TorchReader(Reader):
         return self.together(lambda: self._tensors([piece for piece in pieces if piece.form in own], pieces, agreed))
 
     def compare(self, source: Source, checkpoint: str) -> str:
-        """Where the checkpoint is not what the model is quantised to, in words; empty: nowhere."""
+        """A warning if the checkpoint differs from the quantised model, or ""."""
         assert self._quantizer is not None
         from deltawire.quantize.checks import differences, words_of
         from deltawire.torch.quantised import shard_of
@@ -97,7 +97,7 @@ class TorchReader(Reader):
         return words_of(differences(coded, Path(checkpoint)), Path(checkpoint))
 
     def published(self) -> str:
-        """What `read` gave last is the newest version. Gives what is to be said of it: what the quantiser carries along, once."""
+        """The last `read` was published. Returns a warning, once, about tensors that the model lacks."""
         carried = sorted(name for name, carried in self._new_constants.items() if carried and name not in self._shared)
         self._shared.update(carried)
         self._constants, self._new_constants = set(self._new_constants), {}
@@ -115,8 +115,8 @@ class TorchReader(Reader):
         for piece in pieces:
             if self.ranks is None and is_sharded(piece.whole) and not piece.form.whole:
                 raise InvalidArgument(
-                    f'tensor "{piece.name}": is sharded, but this publisher has no group: give the constructor the module, or '
-                    "group=torch.distributed.group.WORLD, on every rank"
+                    f'tensor "{piece.name}": is sharded, but this publisher has no group; pass the module, or '
+                    "group=torch.distributed.group.WORLD, to the constructor on every rank"
                 )
         return pieces
 
@@ -128,7 +128,7 @@ class TorchReader(Reader):
         return agreed_amaxes(self._quantizer, pieces, ranks)
 
     def _tensors(self, pieces: list[Piece], held: list[Piece], agreed: Agreed | None) -> list[_core.Tensor]:
-        """What is to be published of `pieces`; `held` is all that this rank has, `agreed` what all ranks know."""
+        """The tensors to publish for `pieces`. `held`: all of this rank's pieces; `agreed`: amaxes of all ranks."""
         if self._gpu is None:
             self._gpu = gpu_of(piece.local for piece in pieces)
         if self._quantizer is not None:
@@ -139,7 +139,7 @@ class TorchReader(Reader):
     def _quantised(
         self, quantizer: Quantizer, pieces: list[Piece], held: list[Piece], agreed: Agreed | None
     ) -> list[_core.Tensor]:
-        """The tensors of the quantised checkpoint, made as the library reads them."""
+        """Tensors of the quantised checkpoint, computed while the library reads them."""
         from deltawire.quantize.kernels import Fp8BlocksOnGpu
         from deltawire.torch.quantised import RecentTensors, publishable, shard_of
 
@@ -164,7 +164,7 @@ class TorchReader(Reader):
         return tensors
 
     def _there(self, coded: Iterable[Quantised]) -> list[_core.Tensor]:
-        """For the library: what is made already."""
+        """Tensors that need no computation, for the library."""
         from deltawire.torch.quantised import boxed
 
         return readable((one.shard.name, cast(boxed(one, self._reachable(one)), self._choice.cast)) for one in coded)

@@ -511,7 +511,7 @@ def test_a_full_disk_is_an_error_of_the_disk(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert done.returncode == dw.IoError.exit_status, done.stderr
-    assert done.stderr.startswith(f"error: i/o error: {tmp_path}: cannot be written to: ")
+    assert done.stderr.startswith(f"error: i/o error: {tmp_path}: cannot be written: ")
     assert [path.name for path in tmp_path.iterdir()] == ["plain"]
 
 
