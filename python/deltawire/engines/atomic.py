@@ -1,7 +1,7 @@
 """Atomic groups: tensors of a checkpoint that an engine must load together.
 
-A weight needs its scales, zero points and shape. Engines fuse modules (q, k and v; gate and up; the experts of a layer), and scale
-and repack them together. They only fuse siblings, so a group contains all tensors of a parent module.
+A weight needs its scales, zero points and shape. Engines fuse modules (q, k and v; gate and up; the experts of a layer), and
+scale and repack them together. They only fuse siblings, so a group contains all tensors of a parent module.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Copies:
         """Modules that the engine's own loader rebuilds, together with their copies."""
         self._owners: list[tuple[str, Any]] = []
         self._seen: list[tuple[Any, int, list[tuple[str, Any]]]] = []  # owner, number of its attributes, watched attributes
-        self._known: dict[_Place, tuple[torch.Tensor, _Name | None]] = {}  # by place of the copy: the copy, kept alive, and its source
+        self._known: dict[_Place, tuple[torch.Tensor, _Name | None]] = {}  # by place of the copy: copy and source
         self._own: set[int] = set()  # memory of parameters and buffers
         self._copied: list[Copied] = []
         self.unknown: set[str] = set()
@@ -122,7 +122,7 @@ def _watched(owner: Any) -> list[tuple[str, Any]]:
 
 
 def _is_telling(tensor: torch.Tensor) -> bool:
-    """Whether elements differ from each other. Otherwise equality means little: a workspace of zeros is not a copy of a zero bias."""
+    """Whether elements differ. Otherwise equality means little: a workspace of zeros is not a copy of a zero bias."""
     return bool((tensor != tensor.flatten()[0]).any())
 
 

@@ -143,7 +143,7 @@ class Follower:
         return bool(self.seen.problems.keys() & {"proof", "workers"})
 
     async def update(self, wanted: Wanted = ANY) -> Identity:
-        """Go to the version that all workers have staged: pause, write, verify, resume. One call at a time. Returns the served version."""
+        """Go to the version that all workers have staged, one call at a time. Returns the served version."""
         async with self.busy:
             goal = await self._staged_goal(wanted)
             suspect = self.seen.problems.get("proof")
@@ -307,7 +307,9 @@ class Follower:
                         await self._engine.call("stage", goal=list(asked))
             if time.monotonic() >= end:
                 there = "no version" if held is None else str(held)
-                raise RuntimeError(f"{wanted} was not staged within {self.settings.timeout:g} s; {self.settings.local} holds {there}")
+                raise RuntimeError(
+                    f"{wanted} was not staged within {self.settings.timeout:g} s; {self.settings.local} holds {there}"
+                )
             await self._wait(_LOOK_SECONDS if all_here else _STAGE_SECONDS)
 
     async def _stagings(self) -> tuple[list[dict[str, Any]], bool]:

@@ -1,4 +1,4 @@
-"""What operators ask a server: the same paths in every engine."""
+"""HTTP routes for operators, the same in every engine."""
 
 from __future__ import annotations
 
@@ -15,29 +15,34 @@ from deltawire._internal.identity import Wanted
 from deltawire.engines.follower import Follower
 from deltawire.errors import BaseMismatch, Error, Unavailable
 
-# name, kind, help, and where the value is in Follower.status(); with the run that it is of, where it is of one.
+# Name, type, help, and a function that gets the value, perhaps with labels, from Follower.status().
 _METRICS: list[tuple[str, str, str, Any]] = [
-    ("ready", "gauge", "1: what is served is what it should be, as far as is known.", lambda s: int(s["ready"])),
-    ("weight_version", "gauge", "Version that is served.", lambda s: _of_run(s)),
-    ("local_version", "gauge", "Version that the host's replica holds.", lambda s: _of_run(s["held"])),
-    ("staged_version", "gauge", "Version that all workers have ready.", lambda s: _of_run(_all_staged(s["workers"]))),
-    ("lag_versions", "gauge", "Versions between what is held and what is served; absent across runs.", lambda s: _lag(s)),
-    ("updates_total", "counter", "Versions that were put in place.", lambda s: s["updates"]),
-    ("update_failures_total", "counter", "Updates that failed; the version before was served on.", lambda s: s["failures"]),
-    ("heals_total", "counter", "Failed proofs after which all weights were compared and are right again.", lambda s: s["heals"]),
-    ("pause_seconds", "gauge", "The last pause, from the first call to the last.", lambda s: s["pause_seconds"]),
-    ("pause_seconds_total", "counter", "All pauses together.", lambda s: s["pause_seconds_total"]),
-    ("swap_seconds", "gauge", "Of the last pause: writing, the slowest worker.", lambda s: _slowest(s["workers"], "swap")),
-    ("reload_seconds", "gauge", "Of the last pause: the engine's own loader.", lambda s: _slowest(s["workers"], "reload")),
-    ("proof_seconds", "gauge", "Of the last pause: the proof.", lambda s: _slowest(s["workers"], "proof")),
-    ("proof_ok", "gauge", "1: what is served was proven. 0: a proof failed. Absent: nothing was proven.", lambda s: _proof_ok(s)),
-    ("proof_version", "gauge", "Version that the last proof was of.", lambda s: _of_run(_proof(s["workers"]))),
-    ("staged_bytes", "gauge", "Memory of versions that wait to be written.", lambda s: _staged_bytes(s["workers"])),
+    ("ready", "gauge", "1: the engine serves its version without problems.", lambda s: int(s["ready"])),
+    ("weight_version", "gauge", "Served version.", lambda s: _of_run(s)),
+    ("local_version", "gauge", "Version of the host's replica.", lambda s: _of_run(s["held"])),
+    ("staged_version", "gauge", "Version that all workers have staged.", lambda s: _of_run(_all_staged(s["workers"]))),
+    ("lag_versions", "gauge", "Versions between the replica and the served version; absent across runs.", lambda s: _lag(s)),
+    ("updates_total", "counter", "Successful updates.", lambda s: s["updates"]),
+    (
+        "update_failures_total",
+        "counter",
+        "Failed updates, which leave the old version in place.",
+        lambda s: s["failures"],
+    ),
+    ("heals_total", "counter", "Failed proofs after which all weights were repaired.", lambda s: s["heals"]),
+    ("pause_seconds", "gauge", "The last pause, from first to last call.", lambda s: s["pause_seconds"]),
+    ("pause_seconds_total", "counter", "Sum of all pauses.", lambda s: s["pause_seconds_total"]),
+    ("swap_seconds", "gauge", "Writing in the last pause, of the slowest worker.", lambda s: _slowest(s["workers"], "swap")),
+    ("reload_seconds", "gauge", "The engine's own loader in the last pause.", lambda s: _slowest(s["workers"], "reload")),
+    ("proof_seconds", "gauge", "The proof in the last pause.", lambda s: _slowest(s["workers"], "proof")),
+    ("proof_ok", "gauge", "1: the served version was proven. 0: a proof failed. Absent: not proven.", lambda s: _proof_ok(s)),
+    ("proof_version", "gauge", "Version of the last proof.", lambda s: _of_run(_proof(s["workers"]))),
+    ("staged_bytes", "gauge", "Memory of staged versions.", lambda s: _staged_bytes(s["workers"])),
 ]
 
 
 def prometheus_text(status: dict[str, Any]) -> str:
-    """One line for each metric that is known."""
+    """Metrics in Prometheus' text format; unknown ones are omitted."""
     lines: list[str] = []
     for name, kind, words, value_of in _METRICS:
         value = value_of(status)
@@ -77,7 +82,7 @@ def _proof(workers: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _proof_ok(status: dict[str, Any]) -> int | None:
-    """Of what is served now: what was proven of another version says nothing of it."""
+    """Only a proof of the served version counts."""
     if any(worker.get("suspect") for worker in status["workers"]):
         return 0
     proof = _proof(status["workers"])
@@ -103,14 +108,14 @@ def add_routes(app: FastAPI, page: str) -> None:
 
 
 def _check_key(request: Request) -> None:
-    """By the engine's own API key, where it does not guard all paths itself."""
+    """Check the engine's API key, if the engine does not do so for all paths."""
     is_allowed = getattr(request.app.state, "deltawire_is_allowed", None)
     if is_allowed is not None and not is_allowed(request.headers):
         raise HTTPException(status_code=401, detail="Unauthorized")
 
 
 def _answering(route: Callable[..., Any]) -> Callable[..., Any]:
-    """The route, or what is wrong as JSON."""
+    """Wrap a route: errors become JSON."""
 
     @wraps(route)
     async def answer(request: Request, **query: Any) -> Any:
@@ -134,12 +139,12 @@ _VERSION = Query(default=None, ge=0)
 
 def _wanted(version: int | None, run: str | None, manifest: str | None) -> Wanted:
     if manifest is not None and version is None:
-        raise HTTPException(status_code=400, detail="manifest is the digest of a version's manifest: give the version too")
+        raise HTTPException(status_code=400, detail="manifest needs a version too")
     return Wanted(version, run, manifest)
 
 
 async def _ready(request: Request, version: int | None = _VERSION, run: str | None = None, manifest: str | None = None) -> Any:
-    """Whether what is served is that version of that run, or a later one."""
+    """Whether that version of that run, or a later one, is served."""
     follower: Follower = request.app.state.deltawire
     wanted = _wanted(version, run, manifest)
     follower.hint(wanted)
@@ -166,7 +171,7 @@ async def _update(
     manifest: str | None = None,
     timeout: float = Query(default=60, ge=0, le=3600),
 ) -> Any:
-    """To what the host's replica holds, once that is what is wanted. The engine serves while it is waited for."""
+    """Wait until the host has the wanted version, while the engine serves, then update."""
     follower: Follower = request.app.state.deltawire
     wanted, end = _wanted(version, run, manifest), time.monotonic() + timeout
     while not wanted.is_met_by(held := await follower.held()):

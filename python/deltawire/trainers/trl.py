@@ -232,7 +232,7 @@ class WeightTransfer:
         spec = self._wanted.get(name)
         if spec is None:
             raise InvalidArgument(
-                f'tensor "{name}": the chain has no such tensor; map TRL\'s names to the chain\'s with `tensors` or `select`'
+                f"tensor \"{name}\": the chain has no such tensor; map TRL's names to the chain's with `tensors` or `select`"
             )
         if spec.shape != tuple(tensor.shape):
             raise InvalidArgument(f'tensor "{name}": has shape {list(tensor.shape)}, but {list(spec.shape)} in the chain')

@@ -179,7 +179,7 @@ def test_a_worker_that_no_deltas_lead_to_the_version_gets_it_whole_once(tmp_path
         world.served.attach()
         world.served.go_to(number)
         world.served.assert_serves(world.engines())
-        assert "no deltas lead" in fallbacks(caplog)[0]
+        assert "no usable deltas" in fallbacks(caplog)[0]
         assert world.local() == number
         world.go_on()
         world.go_on()

@@ -154,7 +154,7 @@ def test_masters_are_rounded_first() -> None:
 def test_a_range_that_bf16_does_not_have_is_refused() -> None:
     weight = torch.ones(8, 32, dtype=torch.bfloat16)
     weight[0, 0], weight[0, 1] = 3e38, -3e38
-    with pytest.raises(dw.InvalidArgument, match=r'too large, "model.layers.0.mlp.down_proj.weight_scale" would be infinite'):
+    with pytest.raises(dw.InvalidArgument, match=r'too large: "model.layers.0.mlp.down_proj.weight_scale" would be infinite'):
         coded(weight, "int4-g32-asymmetric")
     assert bool(coded(weight, "int4-g32")["weight_scale"].isfinite().all())
     assert bool(coded(weight, "fp8-tensor")["weight"].float().isfinite().all())

@@ -1,4 +1,4 @@
-"""What vLLM calls in each of its processes."""
+"""The plugin that vLLM calls in each of its processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def settings_of(vllm_config: Any) -> Settings | None:
 
 
 def allowed_by(vllm_config: Any) -> Allowed:
-    """The same place says what callers of `/init_weight_transfer_engine` may name."""
+    """What callers of `/init_weight_transfer_engine` may name, from the same place."""
     return Allowed.of(_values(vllm_config))
 
 
@@ -29,7 +29,7 @@ def _values(vllm_config: Any) -> dict[str, Any]:
 
 BACKEND = "deltawire"
 
-# Internals of vLLM that are replaced or wrapped here and in `core`, for which it has no hook that works without flags.
+# Internals of vLLM that are wrapped here and in `core`, since there are no hooks that work without flags.
 _HOOKS = (
     "vllm.distributed.weight_transfer.factory.WeightTransferTrainerFactory",
     "vllm.v1.worker.worker_base.WorkerBase",
@@ -45,7 +45,7 @@ _CORE_HOOKS = tuple(
 
 
 def register() -> None:
-    """Make the backend `deltawire` known; called any number of times. A vLLM that lacks something of it stays as it is."""
+    """Register the backend `deltawire`, if this vLLM is supported. May be called several times."""
     from vllm.version import __version__
 
     is_core = "vllm.v1.engine.core" in sys.modules
@@ -71,7 +71,7 @@ def _register(factory: Any, module: str, name: str) -> None:
 
 
 def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
-    """Decorator: replaces a function of vLLM by one that gets the original as its first argument; once."""
+    """Decorator: replace a function of vLLM, once. The new one gets the original as its first argument."""
 
     def install(wrapper: Callable[..., Any]) -> None:
         known = getattr(owner, name)
@@ -88,7 +88,7 @@ def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
 
 
 def _give_workers_a_call() -> None:
-    """`collective_rpc("deltawire", ...)` reaches the engine of each worker, and brings back an answer. Adapters need none."""
+    """Add methods for `collective_rpc("deltawire", ...)` and `"deltawire_adapter"` to workers."""
     from vllm.v1.worker.worker_base import WorkerBase
 
     def deltawire(self: Any, call: str, **options: Any) -> Any:
@@ -106,7 +106,7 @@ def _give_workers_a_call() -> None:
 
 
 def _show_the_draft() -> None:
-    """Engines are given the model alone. A draft model of the same checkpoint (multi-token prediction) follows the chain too."""
+    """Give the engine the draft model too, if it is from the same checkpoint (multi-token prediction)."""
     from vllm.v1.worker.gpu_worker import Worker
 
     @wrap(Worker, "load_model")
@@ -120,7 +120,7 @@ def _show_the_draft() -> None:
 
 
 def _tell_of_sleep() -> None:
-    """Weights are staged and proven while the engine serves: nothing may read them while they have no memory."""
+    """Tell the engine of sleep and wake-up: weights must not be read while they have no memory."""
     from vllm.v1.worker.gpu_worker import Worker
 
     @wrap(Worker, "sleep")
@@ -138,7 +138,7 @@ def _tell_of_sleep() -> None:
 
 
 def _add_routes() -> None:
-    """Routes of endpoint plugins are added for those that VLLM_PLUGINS names; this backend is asked for by its own flag."""
+    """Add our endpoint plugin even if VLLM_PLUGINS does not name it."""
     import vllm.plugins as plugins
 
     @wrap(plugins, "load_endpoint_plugins")
