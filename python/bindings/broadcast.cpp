@@ -1,5 +1,5 @@
-// The two stores of python/deltawire/torch/broadcast.py: one hands what is put to Python as well,
-// the other has what Python received in front of the store behind it.
+// The two stores of python/deltawire/torch/broadcast.py: one passes new objects to Python, the
+// other overlays the objects that Python received on another store.
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -17,9 +17,9 @@
 namespace deltawire::python {
 namespace {
 
-// Hands what an outbox wants to its send(name, size, offset, bytes), piece by piece: parts before
-// they are put, manifests once the store behind has them. Bytes are None when a manifest was
-// removed. send() answers whether anybody listens.
+// Calls send(name, size, offset, bytes) of a Python outbox for each piece of an object that it
+// wants: parts before they are stored, manifests afterwards. Bytes are None when a manifest is
+// removed. send() returns False if there are no listeners.
 class SendingStore final : public ForwardingStore {
  public:
   SendingStore(std::shared_ptr<Store> inner, nb::object outbox, uint64_t piece_bytes)
@@ -45,7 +45,7 @@ class SendingStore final : public ForwardingStore {
  private:
   static nb::str text(std::string_view name) { return nb::str(name.data(), name.size()); }
 
-  // What cannot be sent is read from the store behind.
+  // Failures are ignored: readers fetch an object that was not sent from the store.
   bool wants(const char* question, std::string_view name) {
     const Result<bool> answer = ask_python<bool>(
         std::string(name), [&] { return nb::cast<bool>(outbox_.attr(question)(text(name))); });
@@ -92,7 +92,7 @@ class PythonBody final : public Body {
   }
 
  private:
-  // An array of numpy does not move while somebody holds it.
+  // A numpy array does not move while there is a reference to it.
   static std::span<const uint8_t> span_of(const nb::object& object) {
     return Buffer(object).span();
   }
@@ -105,7 +105,7 @@ class ReceivingStore final : public OverlayStore, public PushSource {
  public:
   using OverlayStore::OverlayStore;
 
-  // It arrived whole; its version may not be committed yet.
+  // The object is complete; its version may not be committed yet.
   void add(const std::string& name, std::shared_ptr<const Body> body) {
     offer(name, body);
     const std::lock_guard lock(mutex_);
@@ -113,8 +113,8 @@ class ReceivingStore final : public OverlayStore, public PushSource {
     changed_.notify_all();
   }
 
-  // What was added is committed, or of no use. `live`: what comes next will be announced, too; else
-  // the store behind is asked for news.
+  // The objects added so far are committed or obsolete. `live`: later versions are announced as
+  // well; otherwise wait_for_news() asks the inner store.
   void announce(bool live) {
     std::vector<SentObject> done;
     const std::lock_guard lock(mutex_);
@@ -148,7 +148,7 @@ class ReceivingStore final : public OverlayStore, public PushSource {
     return {first, ahead_.end()};
   }
 
-  // Readers would map its files, and read nothing of what was received.
+  // None: readers would map the files of the inner store and ignore received objects.
   std::string local_folder() const override { return {}; }
 
  private:

@@ -1,4 +1,4 @@
-// Memory of a Python object (bytes, a memoryview, an array), used where it is. With the GIL.
+// Memory of a Python object (bytes, a memoryview, an array), without a copy. Needs the GIL.
 #pragma once
 
 #include <nanobind/nanobind.h>

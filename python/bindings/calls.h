@@ -17,17 +17,17 @@
 
 namespace deltawire::python {
 
-// What Python raised during a call comes before the Cancelled that it caused.
+// Rethrows an exception that Python raised during the call, rather than the Cancelled it caused.
 template <class Outcome>
 void end_call(const Outcome& outcome, Watcher* watcher) {
   watcher->rethrow();
   if constexpr (requires { outcome.ok(); }) {
-    if (!outcome.ok()) return;  // what is behind it is asked for when it is raised
+    if (!outcome.ok()) return;  // raise() uses the noted exception as the cause
   }
   forget_raised();
 }
 
-// A single call that is watched.
+// A single call with a progress callback.
 template <class Body>
 auto watched(nb::object callback, Body&& body) {
   Watcher watcher(std::move(callback));
@@ -36,14 +36,14 @@ auto watched(nb::object callback, Body&& body) {
   return result;
 }
 
-// An object of the library that belongs to a Python object.
+// An object of the library that a Python object owns.
 //
-// A forked child has its memory, but not its threads: there it can only be refused and, when it
-// goes, left alone, for its destructor would wait for threads that do not exist.
+// A forked child process has a copy of its memory but none of its threads. There calls are refused,
+// and the object is leaked: its destructor would wait for threads that do not exist.
 template <class T>
 class Owned {
  public:
-  // `open(progress)` makes it.
+  // `open(progress)` creates the object.
   template <class Open>
   Owned(const char* what, nb::object callback, Open&& open)
       : what_(what), watcher_(std::move(callback)), process_(getpid()) {
@@ -120,29 +120,7 @@ class Owned {
   std::atomic<std::thread::id> caller_;
 };
 
-// The object itself for one call: several threads may use it, and none waits for another.
-// The last to let go of it ends its thread, which may want the GIL for a line of the log.
-template <class T>
-class Shared {
- public:
-  explicit Shared(std::shared_ptr<T> value) : value_(std::move(value)) {}
-  ~Shared() { let_go(std::move(value_)); }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  T* operator->() const { return value_.get(); }
-  T& operator*() const { return *value_; }
-
- private:
-  std::shared_ptr<T> value_;
-};
-
-template <class T>
-Shared<T> shared(Owned<std::shared_ptr<T>>& owned) {
-  return Shared<T>(unwrap(
-      owned.call([](std::shared_ptr<T>& value) -> Result<std::shared_ptr<T>> { return value; })));
-}
-
-// Lets Python's collector see the callback: it often belongs to what holds the object itself.
+// Shows the callback to Python's garbage collector: it often refers back to the object's owner.
 template <class T>
 struct Collected {
   static int traverse(PyObject* self, visitproc visit, void* arg) {

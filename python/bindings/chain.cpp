@@ -25,7 +25,7 @@
 namespace deltawire::python {
 namespace {
 
-// A chain, and who watches what takes long.
+// A chain and the progress callback of its long operations.
 struct WatchedChain {
   Chain chain;
   Progress progress;
@@ -37,7 +37,7 @@ struct WatchedChain {
 
 using ChainHandle = Owned<WatchedChain>;
 using Spec = std::tuple<std::string, std::string, Shape>;
-using Counts = std::tuple<uint64_t, uint64_t>;  // changed, of so many
+using Counts = std::tuple<uint64_t, uint64_t>;  // changed elements, all elements
 
 Result<std::vector<Spec>> tensors_of(const Chain& chain, uint64_t version) {
   DW_ASSIGN_OR_RETURN(const VersionRecord record, chain.version(version));
@@ -64,7 +64,7 @@ Status prove(const Chain& chain, uint64_t version, const Proof& proof) {
   return proof.check(schema, record.manifest);
 }
 
-// A copy of the chain waits: other threads may use this one.
+// Waits on a copy of the chain, so that other threads can use this one.
 Report wait_until_held(ChainHandle& self, std::optional<uint64_t> version,
                        std::optional<uint64_t> replicas, double timeout) {
   const Chain chain =

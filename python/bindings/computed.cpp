@@ -20,10 +20,9 @@
 namespace deltawire::python {
 namespace {
 
-constexpr size_t kPieceElements = size_t{1} << 20;  // that a thread makes at a time
+constexpr size_t kPieceElements = size_t{1} << 20;  // that a thread computes at a time
 
-// Asks Python for the whole tensor whenever some of it is read: which of them are kept is Python's
-// to know.
+// Asks Python for the whole tensor for every read; Python decides which tensors it caches.
 class PythonComputed final : public Body {
  public:
   PythonComputed(const std::string& name, uint64_t size, Memory memory, nb::object make)
@@ -95,8 +94,8 @@ Tensor make_by_python(std::string name, const std::string& dtype, Shape extent,
   return tensor;
 }
 
-// Python's deltawire._core.Fp8Blocks: a matrix of weights with the scales of its blocks. Keeps the
-// weights' array alive.
+// Python's deltawire._core.Fp8Blocks: a weight matrix and the scales of its blocks. Keeps the array
+// of the weights alive.
 struct Fp8Blocks {
   fp8::Matrix matrix;
   std::vector<float> scales;
@@ -166,7 +165,7 @@ void write_elements(const Fp8Blocks& self, const Tensor& out) {
   });
 }
 
-// Its elements, any of them; nobody else may write to the weights meanwhile.
+// The FP8 elements of a matrix. The weights must not change while it is read.
 class Fp8Body final : public Body {
  public:
   Fp8Body(const fp8::Matrix& matrix, std::vector<float> scales, nb::object owner)
@@ -193,7 +192,7 @@ Tensor publishable(nb::object self, std::string name, const std::optional<Shape>
   return tensor;
 }
 
-// The same on a GPU: scales are in a tensor of the caller's. Nothing is looked at yet.
+// The same on a GPU, with scales in a tensor of the caller. Reads no weights yet.
 Tensor fp8_on_gpu(const Tensor& weights, const Tensor& scales, std::string name,
                   const std::optional<Shape>& shape, const std::optional<Shape>& offset,
                   uint64_t block_rows, uint64_t block_columns, bool power_of_two, bool round) {
@@ -223,7 +222,7 @@ Tensor fp8_on_gpu(const Tensor& weights, const Tensor& scales, std::string name,
   return tensor;
 }
 
-// Fills the scales of all tensors that fp8_on_gpu() gave. Refuses NaN by name.
+// Fills the scales of all tensors returned by fp8_on_gpu(). InvalidArgument names one with NaN.
 void check_fp8(const std::vector<Tensor>& tensors, uintptr_t stream) {
   std::vector<cuda::Fp8Task> tasks;
   std::vector<const std::string*> names;
@@ -253,7 +252,7 @@ const std::map<std::string, GroupCodes, std::less<>> kGroupCodes = {
     {"mxfp8-round", GroupCodes::kMxfp8Round},
 };
 
-// Addresses on the GPU that torch has given; it knows their sizes.
+// Takes GPU addresses from torch; the caller has checked the sizes.
 void make_group_codes(const std::string& format, uintptr_t weights, bool narrow,
                       uint64_t num_elements, uint64_t group, uintptr_t codes, uintptr_t scales,
                       uintptr_t zero_points, uintptr_t of_tensor, uintptr_t stream) {

@@ -43,8 +43,6 @@ Report entry_report(const TensorDeltaEntry& entry) {
   return out;
 }
 
-using std::filesystem::path;
-
 Report diff_files(const path& old_path, const path& new_path, const path& out,
                   const std::string& codec, unsigned threads, uint64_t part_bytes,
                   nb::object progress) {

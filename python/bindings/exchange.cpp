@@ -24,77 +24,34 @@
 namespace deltawire::python {
 namespace {
 
-using Offsets = nb::ndarray<nb::ro, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
+using Offsets = nb::ndarray<const uint32_t, nb::ndim<1>, nb::device::cpu, nb::c_contig>;
 using Item = std::tuple<const Tensor*, Offsets, const Tensor*>;
-
-std::string item_name(size_t number) { return "list " + std::to_string(number); }
-
-// Integers of any kind as 32 bits; what does not fit names its list.
-template <class T>
-std::vector<uint32_t> narrowed(const Offsets& from, size_t number) {
-  const std::span<const T> all(static_cast<const T*>(from.data()), from.size());
-  std::vector<uint32_t> to(all.size());
-  for (size_t i = 0; i < all.size(); ++i) {
-    to[i] = uint32_t(all[i]);
-    if (!std::in_range<uint32_t>(all[i])) {
-      throw StatusError(invalid_argument(item_name(number) + ": offset " + std::to_string(all[i]) +
-                                         " (number " + std::to_string(i) +
-                                         " of the list): must be in [0, 2^32)"));
-    }
-  }
-  return to;
-}
-
-// A list that the library can take: offsets in place where they have 32 bits, else narrowed.
-struct TakenOffsets {
-  std::vector<uint32_t> own;
-  std::span<const uint32_t> span;
-};
-
-TakenOffsets take_offsets(const Offsets& from, size_t number) {
-  if (from.dtype() == nb::dtype<uint32_t>()) {
-    return {{}, {static_cast<const uint32_t*>(from.data()), from.size()}};
-  }
-  TakenOffsets taken;
-  if (from.dtype() == nb::dtype<int32_t>()) {
-    taken.own = narrowed<int32_t>(from, number);
-  } else if (from.dtype() == nb::dtype<int64_t>()) {
-    taken.own = narrowed<int64_t>(from, number);
-  } else if (from.dtype() == nb::dtype<uint64_t>()) {
-    taken.own = narrowed<uint64_t>(from, number);
-  } else {
-    throw StatusError(
-        invalid_argument(item_name(number) + ": offsets must be integers of 32 or 64 bits"));
-  }
-  taken.span = taken.own;
-  return taken;
-}
 
 bool is_raw(DType dtype, unsigned width) {
   if (dtype == DType::kU8) return true;
   return dtype == (width == 2 ? DType::kU16 : width == 4 ? DType::kU32 : DType::kU64) && width > 1;
 }
 
-ExchangeList list_of(const Tensor& array, std::span<const uint32_t> offsets, const Tensor& values,
+ExchangeList list_of(const Tensor& array, const Offsets& offsets, const Tensor& values,
                      size_t number) {
   const unsigned width = unsigned(std::max<uint64_t>(dtype_bits(array.dtype), 8) / 8);
-  const std::string place = item_name(number);
+  const std::string place = "list " + std::to_string(number);
   if (!array.writable) throw StatusError(invalid_argument(place + ": the array is read-only"));
   if (values.memory != Memory::kHost) {
     throw StatusError(invalid_argument(place + ": its values must be in host memory"));
   }
   if (values.dtype != array.dtype && !is_raw(values.dtype, width)) {
     throw StatusError(invalid_argument(
-        place + ": an array of " + std::string(dtype_name(array.dtype)) + " and values of " +
-        std::string(dtype_name(values.dtype)) + "; give the same dtype, or raw bytes"));
+        place + ": the array has dtype " + std::string(dtype_name(array.dtype)) + ", its values " +
+        std::string(dtype_name(values.dtype)) + "; pass the same dtype, or raw bytes"));
   }
-  return {array.bytes, width, array.memory, offsets, values.bytes};
+  return {array.bytes, width, array.memory, {offsets.data(), offsets.size()}, values.bytes};
 }
 
 // Keeps the arrays alive.
 class HeldExchange {
  public:
-  // Of arrays that the caller keeps alive.
+  // The caller keeps the arrays alive.
   explicit HeldExchange(Exchange exchange)
       : exchange_("the exchange", nb::none(),
                   [&](const Progress&) -> Result<Exchange> { return std::move(exchange); }) {}
@@ -106,35 +63,30 @@ class HeldExchange {
           return Exchange::stage(lists, {device_bytes, threads});
         }) {
     lists_ = {};
-    taken_ = {};
   }
 
   void swap(uintptr_t stream) {
     check(exchange_.call(
         [&](Exchange& own) { return own.swap(reinterpret_cast<CUstream_st*>(stream)); }));
   }
-  template <class Get>
-  uint64_t ask(Get get) {
-    return unwrap(exchange_.call([&](Exchange& own) { return Result<uint64_t>(get(own)); }));
+  template <uint64_t (Exchange::*kGet)() const>
+  uint64_t ask() {
+    return unwrap(exchange_.call([](Exchange& own) { return Result<uint64_t>((own.*kGet)()); }));
   }
 
  private:
   std::vector<Tensor> arrays_of(const std::vector<Item>& items) {
     std::vector<Tensor> arrays;
-    taken_.reserve(items.size());
     for (size_t i = 0; i < items.size(); ++i) {
       const auto& [array, offsets, values] = items[i];
-      taken_.push_back(take_offsets(offsets, i));
-      lists_.push_back(list_of(*array, taken_.back().span, *values, i));
+      lists_.push_back(list_of(*array, offsets, *values, i));
       arrays.push_back(*array);
     }
     return arrays;
   }
 
-  // Only while it is staged.
-  std::vector<TakenOffsets> taken_;
-  std::vector<ExchangeList> lists_;
-  // The exchange goes before its arrays.
+  std::vector<ExchangeList> lists_;  // empty once staged
+  // Destroyed after the exchange.
   std::vector<Tensor> arrays_;
   Owned<Exchange> exchange_;
 };
@@ -164,7 +116,7 @@ std::vector<HeldBoxes> to_held(const std::vector<HeldTensorTuple>& tensors) {
 
 using MissingBox = std::pair<Sizes, Sizes>;  // offset, extent
 struct StagedFiles : StagedDeltas {
-  std::map<std::string, std::vector<MissingBox>> missing;  // what each undecoded tensor lacks
+  std::map<std::string, std::vector<MissingBox>> missing;  // by undecoded tensor: boxes it needs
 };
 
 Result<StagedFiles> stage_files(DeltaStager& stager,
@@ -220,17 +172,9 @@ void bind_exchange(nb::module_& module) {
       .def(nb::init<const std::vector<Item>&, std::optional<uint64_t>, unsigned>(),
            nb::arg("items"), nb::arg("device_bytes") = nb::none(), nb::arg("threads") = 0)
       .def("swap", &HeldExchange::swap, nb::arg("stream") = 0)
-      .def_prop_ro("num_changed",
-                   [](HeldExchange& self) {
-                     return self.ask([](const Exchange& own) { return own.num_changed(); });
-                   })
-      .def_prop_ro("device_bytes",
-                   [](HeldExchange& self) {
-                     return self.ask([](const Exchange& own) { return own.device_bytes(); });
-                   })
-      .def_prop_ro("host_bytes", [](HeldExchange& self) {
-        return self.ask([](const Exchange& own) { return own.host_bytes(); });
-      });
+      .def_prop_ro("num_changed", &HeldExchange::ask<&Exchange::num_changed>)
+      .def_prop_ro("device_bytes", &HeldExchange::ask<&Exchange::device_bytes>)
+      .def_prop_ro("host_bytes", &HeldExchange::ask<&Exchange::host_bytes>);
 }
 
 }  // namespace deltawire::python

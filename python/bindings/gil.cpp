@@ -11,27 +11,27 @@
 namespace deltawire::python {
 namespace {
 
-// Calls of Python code that have not ended. Less than none in a forked child, where a call goes on
-// that began in its parent.
+// Unfinished calls of Python code. Negative in a forked child process that finishes a call of its
+// parent.
 std::atomic<int> calls{0};
 std::atomic<bool> ending{false};
-// Of this thread: GilTaken that live.
+// Number of GilTaken objects of this thread.
 thread_local int depth = 0;
-// The thread that ends the interpreter: it may call Python to the last.
+// The thread that finalizes the interpreter: it may call Python until the end.
 std::atomic<std::thread::id> last_thread;
 
-// How long a call of Python code (a store's method, say) may hold up the end.
+// How long a call of Python code, such as a store's method, may delay the end of the interpreter.
 constexpr auto kPatience = std::chrono::seconds(5);
 
 bool may_call_python() {
   return Py_IsInitialized() && (!ending || last_thread.load() == std::this_thread::get_id());
 }
 
-// An exit function of Python's: threads that are no daemons have ended, daemons still run.
+// Registered with atexit: non-daemon threads have ended, daemon threads still run.
 void end() {
   last_thread = std::this_thread::get_id();
   ending = true;
-  // What threads hold that never come back is no leak of ours.
+  // Objects held by threads that never return are not leaks.
   const nb::object threads = nb::module_::import_("threading").attr("active_count")();
   if (nb::cast<int>(threads) > 1) nb::set_leak_warnings(false);
   const GilReleased released;
@@ -41,7 +41,7 @@ void end() {
   }
 }
 
-// Often enough for a person who waits, rarely enough to cost nothing.
+// Between calls of a progress callback: short for a person, negligible in cost.
 constexpr auto kInterval = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -53,13 +53,13 @@ void sleep_for_ever() noexcept {
 GilReleased::~GilReleased() {
   try {
     PyEval_RestoreThread(state_);
-  } catch (...) {  // the unwinding itself, which may not be stopped but need not go on
+  } catch (...) {  // forced unwinding: it must not be swallowed, so it does not continue either
     sleep_for_ever();
   }
 }
 
 GilTaken::GilTaken() {
-  ++calls;  // before asking: end() waits for those who were let in
+  ++calls;  // before the check: end() waits for admitted calls
   if (!may_call_python()) {
     --calls;
     return;

@@ -1,10 +1,9 @@
-// The GIL, in a process whose interpreter may be ending: how to let go of it, and how to take it.
+// Releasing and acquiring the GIL in a process whose interpreter may be finalizing.
 //
-// CPython ends each thread but the last that asks for the GIL when the interpreter ends.
-// Before 3.14 it unwinds such a thread, through frames of ours that promise not to throw:
-// std::terminate. So no thread of the library calls Python any more once the interpreter ends, and
-// a thread that comes back to Python then sleeps until the process is gone, as it does under
-// CPython 3.14.
+// During finalization CPython ends every thread, except the finalizing one, that requests the GIL.
+// Before 3.14 it unwinds such a thread, which calls std::terminate in our noexcept frames.
+// Therefore threads of the library stop calling Python once finalization has begun, and a thread
+// that returns to Python then sleeps until the process exits, as in CPython 3.14.
 #pragma once
 
 #include <cxxabi.h>
@@ -17,10 +16,10 @@ namespace deltawire::python {
 
 namespace nb = nanobind;
 
-// For a thread that has nowhere to go back to.
+// For a thread that can no longer return to Python.
 [[noreturn]] void sleep_for_ever() noexcept;
 
-// Other threads of Python's may run as long as this lives.
+// Releases the GIL during its lifetime.
 class GilReleased {
  public:
   GilReleased() noexcept : state_(PyEval_SaveThread()) {}
@@ -32,8 +31,8 @@ class GilReleased {
   PyThreadState* const state_;
 };
 
-// The GIL as long as this lives; in any thread, which may have it already. Nothing is `taken` when
-// the interpreter is ending: Python must not be touched then.
+// Holds the GIL during its lifetime, in any thread, reentrantly. If the interpreter is finalizing
+// it is not taken(), and Python must not be used.
 class GilTaken {
  public:
   GilTaken();
@@ -48,18 +47,18 @@ class GilTaken {
   PyGILState_STATE state_{};
 };
 
-// Whether the library is calling Python in this thread.
+// Whether this thread is inside a call from the library to Python.
 bool is_inside_a_callback() noexcept;
 
-// Runs `body`, which touches nothing of Python's, and lets other Python threads run meanwhile.
+// Runs `body`, which must not use Python, without the GIL.
 template <class Body>
 auto without_gil(Body&& body) {
   const GilReleased released;
   return body();
 }
 
-// Ends what a pointer owns, whose threads may log until then. Python collects garbage in whichever
-// thread it runs, and that may be one of these, in a callback: it cannot wait for itself.
+// Destroys an object whose threads may log until they end. Python may collect garbage in one of
+// these threads, during a callback, and that thread cannot wait for itself.
 template <class Pointer>
 void let_go(Pointer value) {
   if (value == nullptr) return;
@@ -70,8 +69,7 @@ void let_go(Pointer value) {
   }
 }
 
-// Lets go of what is Python's, in any thread: a pointer or an object. When the interpreter is
-// ending it stays, for nobody may touch it then.
+// Releases a Python reference in any thread. Leaks it if the interpreter is finalizing.
 template <class Owner>
 void drop(Owner* owner) {
   const GilTaken gil;
@@ -79,7 +77,7 @@ void drop(Owner* owner) {
   owner->reset();
 }
 
-// body() with the GIL; `otherwise` when the interpreter is ending.
+// body() with the GIL; returns `otherwise` if the interpreter is finalizing.
 template <class T, class Body>
 T with_gil(T otherwise, Body&& body) {
   const GilTaken gil;
@@ -87,12 +85,12 @@ T with_gil(T otherwise, Body&& body) {
   try {
     return body();
   } catch (abi::__forced_unwind&) {
-    sleep_for_ever();  // before anything here gives back a GIL that it does not have
+    sleep_for_ever();  // before a destructor here releases a GIL that this thread does not hold
   }
 }
 
-// Sees to it that the end of the interpreter is heard of, here and by `_core.is_ending()`. Once,
-// when the extension is imported.
+// Registers the atexit hook behind `_core.is_ending()`. Called once, when the extension is
+// imported.
 void watch_for_the_end(nb::module_& module);
 
 }  // namespace deltawire::python

@@ -1,4 +1,4 @@
-// A store of the library some of whose calls go to Python: what deltawire/nixl.py adds to it.
+// A store of the library that forwards some calls to Python, for deltawire/nixl.py.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
@@ -13,10 +13,10 @@
 namespace deltawire::python {
 namespace {
 
-// Where `get` is given, get(store, name) -> str answers for objects "PREFIXname", which are in no
-// listing. Where `pieces` is given, pieces(store, name, size_bytes) -> Iterator[Buffer] brings
-// objects, in order; one that it does not bring whole comes from the store. `store` is the store
-// below: a callable that kept it would be there, with it, when the interpreter ends.
+// `get`: get(store, name) -> str provides the objects "PREFIXname", which are not listed.
+// `pieces`: pieces(store, name, size_bytes) -> Iterator[Buffer] provides the bytes of objects, in
+// order; an object that it does not provide completely is read from the inner store. Both get the
+// inner store as an argument, because a callable that stored it would keep it until finalization.
 class HookedStore final : public ForwardingStore {
  public:
   HookedStore(std::shared_ptr<Store> inner, std::string prefix, nb::object get, nb::object pieces)

@@ -1,4 +1,5 @@
-// Events of the library, handed to Python. deltawire/events.py makes log records of them.
+// Passes events of the library to Python; deltawire/_internal/output.py turns them into log
+// records.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
@@ -21,7 +22,7 @@ nb::object python_value(const LogValue& value) {
         if constexpr (std::is_same_v<Own, std::monostate>) {
           return nb::none();
         } else if constexpr (std::is_same_v<Own, std::string>) {
-          // What a message quotes may be no UTF-8: nothing is lost for that.
+          // A quoted name may not be valid UTF-8.
           return nb::steal(PyUnicode_DecodeUTF8(own.data(), Py_ssize_t(own.size()), "replace"));
         } else {
           return nb::cast(own);
@@ -43,7 +44,7 @@ void tell(const nb::object& listener, const LogRecord& record) {
 }
 
 LogSink sink_of(nb::object object) {
-  // The last copy may go without the GIL.
+  // The last copy may be destroyed without the GIL.
   const std::shared_ptr<nb::object> listener(new nb::object(std::move(object)),
                                              [](nb::object* own) {
                                                const GilTaken gil;
@@ -64,7 +65,7 @@ void bind_logging(nb::module_& module) {
       "set_log_listener",
       [](nb::object listener) {
         LogSink sink = listener.is_none() ? LogSink() : sink_of(std::move(listener));
-        // Who is at work may be in the sink, waiting for the GIL.
+        // Without the GIL: another thread may be in the sink, waiting for it.
         without_gil([&] { set_log_sink(LogLevel::kDebug, std::move(sink)); });
       },
       nb::arg("listener").none());

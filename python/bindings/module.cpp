@@ -12,8 +12,8 @@
 
 NB_MODULE(_core, module) {
   using namespace deltawire::python;
-  nb::set_leak_warnings(DELTAWIRE_FAULTS);  // for those who work on it, not for those who use it
-  module.doc() = "The C++ library. The package `deltawire` is what people use.";
+  nb::set_leak_warnings(DELTAWIRE_FAULTS);  // in development builds only
+  module.doc() = "The C++ library. Use the package `deltawire` instead.";
   module.def("version", &deltawire::version);
   module.def("has_cuda", [] { return deltawire::cuda::available().ok(); });
   watch_for_the_end(module);

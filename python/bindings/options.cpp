@@ -39,10 +39,10 @@ using Path = std::filesystem::path;
 
 Keys to_keys(nb::handle group) {
   const nb::object change = group.attr("change");
-  const bool no_more = nb::isinstance<nb::str>(change);  // "unsigned": options.py has looked at it
+  const bool is_unsigned = nb::isinstance<nb::str>(change);  // "unsigned": checked by options.py
   return {.sign = field<Path>(group, "sign"),
           .trust = field<Path>(group, "trust"),
-          .change = no_more                        ? KeyChange::kUnsigned
+          .change = is_unsigned                    ? KeyChange::kUnsigned
                     : field<bool>(group, "change") ? KeyChange::kNewKey
                                                    : KeyChange::kNone};
 }
@@ -63,7 +63,7 @@ Accept to_accept(nb::handle group) {
           field<uint64_t>(group, "at_least")};
 }
 
-// The library calls it without the GIL, in the thread that publishes.
+// The library calls all_gather without the GIL, in the publishing thread.
 Ranks to_ranks(nb::object ranks) {
   if (ranks.is_none()) return {};
   const auto held = std::shared_ptr<nb::object>(new nb::object(ranks), [](nb::object* object) {

@@ -1,4 +1,4 @@
-// Groups of options: the dataclasses of python/deltawire/_internal/options.py become the library's
+// Converts the option dataclasses of python/deltawire/_internal/options.py to the library's
 // structs.
 #pragma once
 
@@ -17,21 +17,21 @@
 
 namespace deltawire::python {
 
-// TypeError, naming group and field, for a value that is not what the field holds.
+// TypeError names the group and field if a value has the wrong type.
 Keys to_keys(nanobind::handle group);
 Limits to_limits(nanobind::handle group);
 CudaOptions to_cuda(nanobind::handle group);
 Accept to_accept(nanobind::handle group);
-Ranks to_ranks(nanobind::object ranks);           // None: alone
-Hook to_hook(nanobind::handle group);             // None: none
+Ranks to_ranks(nanobind::object ranks);           // None: a single process
+Hook to_hook(nanobind::handle group);             // None: no hook
 AnchorChoice to_anchors(nanobind::handle group);  // "only": OnlyAnchors
 PublishOptions to_publish_options(nanobind::handle group);
-std::optional<CopyOnWrite> to_copy_on_write(nanobind::handle group);  // None: none
+std::optional<CopyOnWrite> to_copy_on_write(nanobind::handle group);
 
-// TypeError, naming the option.
+// TypeError that names the option.
 [[noreturn]] void refuse_option(const char* name, nanobind::handle value);
 
-// An option that Python gave by its name: KeyError when it did not.
+// Reads a keyword argument; KeyError if it is missing.
 template <class T>
 void take_option(const nanobind::kwargs& from, const char* name, T* to) {
   const nanobind::object value = from[name];

@@ -16,7 +16,7 @@
 namespace deltawire::python {
 namespace {
 
-// Those in host memory, or those on a GPU.
+// The tensors in this kind of memory.
 std::vector<const Tensor*> chosen(const std::vector<const Tensor*>& tensors, Memory memory) {
   std::vector<const Tensor*> some;
   for (const Tensor* tensor : tensors) {
@@ -35,7 +35,7 @@ Status add_host(const std::vector<const Tensor*>& tensors, unsigned threads, Pro
   return proof->add(pieces, threads);
 }
 
-// What proofs on one device share. Never freed: it may go after the driver has.
+// Shared by all proofs on one device. Never freed: the driver may be unloaded first.
 struct ProofContext {
   std::mutex mutex;
   std::optional<cuda::Context> context;
@@ -48,8 +48,8 @@ ProofContext& proof_context(const void* memory) {
   return (*contexts)[cuda::device_number(memory).value_or(-1)];
 }
 
-// Where they are: all of them in one pass, and only sums come to the host. Proofs may be made in an
-// engine's pause, in which nothing is allocated.
+// One pass over all tensors on the GPU; only sums are copied to the host. Memory is allocated once,
+// because proofs run while an engine is paused.
 Status add_device(const std::vector<const Tensor*>& tensors, Proof* proof) {
   if (tensors.empty()) return {};
   ProofContext& shared = proof_context(tensors[0]->bytes.data());

@@ -31,6 +31,16 @@ void open_publisher(PublisherHandle* self, const StoreHandle& store,
   });
 }
 
+template <auto kMethod>
+auto tensors_to() {
+  return [](PublisherHandle& self, const std::vector<const Tensor*>& tensors,
+            const std::optional<Paths>& extra_files, std::optional<uint64_t> step) {
+    const std::vector<PublishTensor> wanted = to_publish(tensors);
+    return ForPython()(self.call(
+        [&](Publisher& publisher) { return (publisher.*kMethod)(wanted, extra_files, step); }));
+  };
+}
+
 }  // namespace
 
 void bind_publisher(nb::module_& module) {
@@ -46,26 +56,10 @@ void bind_publisher(nb::module_& module) {
              DW_FIELDS(out, memory, host, pinned, device, disk);
              return out;
            })
-      .def(
-          "publish",
-          [](PublisherHandle& self, const std::vector<const Tensor*>& tensors,
-             const std::optional<Paths>& extra_files, std::optional<uint64_t> step) {
-            const std::vector<PublishTensor> wanted = to_publish(tensors);
-            return to_python(unwrap(self.call([&](Publisher& publisher) {
-              return publisher.publish(wanted, extra_files, step);
-            })));
-          },
-          nb::arg("tensors"), nb::arg("extra_files").none(), nb::arg("step").none())
-      .def(
-          "capture",
-          [](PublisherHandle& self, const std::vector<const Tensor*>& tensors,
-             const std::optional<Paths>& extra_files, std::optional<uint64_t> step) {
-            const std::vector<PublishTensor> wanted = to_publish(tensors);
-            check(self.call([&](Publisher& publisher) {
-              return publisher.capture(wanted, extra_files, step);
-            }));
-          },
-          nb::arg("tensors"), nb::arg("extra_files").none(), nb::arg("step").none())
+      .def("publish", tensors_to<&Publisher::publish>(), nb::arg("tensors"),
+           nb::arg("extra_files").none(), nb::arg("step").none())
+      .def("capture", tensors_to<&Publisher::capture>(), nb::arg("tensors"),
+           nb::arg("extra_files").none(), nb::arg("step").none())
       .def("finish", method(&Publisher::finish))
       .def("publish_checkpoint", method(&Publisher::publish_checkpoint), nb::arg("checkpoint"))
       .def("check_process", &PublisherHandle::check_process)

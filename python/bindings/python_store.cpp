@@ -1,4 +1,4 @@
-// A store written in Python, as the library sees it.
+// Adapts a store written in Python to the library's interface.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
@@ -14,10 +14,9 @@
 namespace deltawire::python {
 namespace {
 
-constexpr uint64_t kPieceBytes = uint64_t{16} << 20;  // what is held at once
+constexpr uint64_t kPieceBytes = uint64_t{16} << 20;  // read at a time
 
-// A body as Python's bytes, read straight into them: what is given to a store is the
-// store's to keep. With the GIL, which is let go of while the body is read.
+// A body as Python bytes, which the store may keep. Needs the GIL and releases it during the read.
 nb::bytes bytes_of(const Body& body) {
   const size_t size = size_t(body.size());
   nb::bytes bytes = nb::steal<nb::bytes>(PyBytes_FromStringAndSize(nullptr, Py_ssize_t(size)));
@@ -28,8 +27,8 @@ nb::bytes bytes_of(const Body& body) {
   return bytes;
 }
 
-// The library calls from threads of its own: every method takes the GIL, and turns what is raised
-// into a Status before it lets go of it.
+// The library calls it from its own threads: every method acquires the GIL, and converts exceptions
+// to a Status before it releases the GIL.
 class PythonStore final : public Store {
  public:
   explicit PythonStore(nb::object object)
@@ -58,7 +57,9 @@ class PythonStore final : public Store {
       return Status();
     };
     DW_ASSIGN_OR_RETURN(const uint64_t size, piece(name, 0, max_bytes + 1, take));
-    if (size > max_bytes) return corruption(place(name) + ": larger than it may be");
+    if (size > max_bytes) {
+      return corruption(place(name) + ": larger than " + std::to_string(max_bytes) + " bytes");
+    }
     return text;
   }
 
@@ -79,7 +80,7 @@ class PythonStore final : public Store {
 
   Status download(std::string_view name, uint64_t size_bytes, Sink* sink) override {
     for (uint64_t at = 0;;) {
-      // One byte more than there should be left: an object that is longer gives itself away.
+      // Asks for one byte more than expected, to detect an object that is too long.
       const uint64_t left = size_bytes - at;
       const auto take = [&](std::span<const uint8_t> bytes) {
         return bytes.size() > left ? Status() : sink->write(at, bytes);
@@ -106,12 +107,7 @@ class PythonStore final : public Store {
   }
 
   Status remove(std::string_view name) override {
-    return ask<bool>(name,
-                     [&] {
-                       object_.attr("remove")(name);
-                       return true;
-                     })
-        .status();
+    return tell(name, [&] { object_.attr("remove")(name); });
   }
 
  private:
@@ -127,17 +123,17 @@ class PythonStore final : public Store {
     return ask_python<T>(place(name), body);
   }
 
-  Status put(const char* method, std::string_view name, const Body& body) {
-    return ask<bool>(name,
-                     [&] {
-                       object_.attr(method)(name, bytes_of(body));
-                       return true;
-                     })
-        .status();
+  template <class Call>
+  Status tell(std::string_view name, const Call& call) const {
+    return ask<bool>(name, [&] { return call(), true; }).status();
   }
 
-  // The bytes from `offset`, at most `length` of them, to take(bytes) where they lie and without
-  // the GIL; how many there were.
+  Status put(const char* method, std::string_view name, const Body& body) {
+    return tell(name, [&] { object_.attr(method)(name, bytes_of(body)); });
+  }
+
+  // Passes up to `length` bytes from `offset` to take(bytes), without a copy and without the GIL.
+  // Returns their number.
   template <class Take>
   Result<uint64_t> piece(std::string_view name, uint64_t offset, uint64_t length,
                          const Take& take) const {
@@ -146,9 +142,9 @@ class PythonStore final : public Store {
       const Buffer buffer(answer);
       const auto bytes = buffer.span();
       Status status = bytes.size() > length
-                          ? internal_error(place(name) + ": the store's get() gave " +
-                                           std::to_string(bytes.size()) + " bytes where " +
-                                           std::to_string(length) + " were asked for")
+                          ? internal_error(place(name) + ": the store's get() returned " +
+                                           std::to_string(bytes.size()) + " bytes instead of " +
+                                           std::to_string(length))
                           : without_gil([&] { return take(bytes); });
       if (!status.ok()) throw StatusError(std::move(status));
       return bytes.size();

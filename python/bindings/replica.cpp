@@ -36,16 +36,16 @@ std::optional<Report> state_of(ReplicaHandle& self) {
   return to_python(*state);
 }
 
-// Python's deltawire._core.Watch: sleeps until something may have been published.
+// Python's deltawire._core.Watch: sleeps until there may be a new version.
 class Watch {
  public:
-  // It asks the store, whose threads may want the GIL meanwhile.
+  // Without the GIL: it queries the store, whose threads may need the GIL.
   explicit Watch(const StoreHandle& store) : store_(store) {
     without_gil([&] { watch_.emplace(*store_.get()); });
   }
 
-  // `meanwhile`: called soon after anything was sent here. True: there may be news. Only Python's
-  // main thread hears of signals; the others do not ask for the GIL while they wait.
+  // `meanwhile` is called soon after an object was received. Returns true if there may be a new
+  // version. Only Python's main thread receives signals; others wait without the GIL.
   bool wait(double seconds, const std::optional<nb::callable>& meanwhile) {
     std::optional<nb::python_error> raised;
     const bool is_main = ::getpid() == ::syscall(SYS_gettid);
@@ -76,7 +76,7 @@ class Watch {
   void wake() { watch_->wake(); }
 
  private:
-  const StoreHandle store_;  // which ends without the GIL
+  const StoreHandle store_;  // destroyed without the GIL
   std::optional<FollowWatch> watch_;
 };
 
@@ -132,7 +132,7 @@ void bind_replica(nb::module_& module) {
   module.def("follow_jitter", &follow_jitter, nb::arg("interval"));
   module.def("follow_backoff", &follow_backoff, nb::arg("failures"), nb::arg("interval"));
 
-  // The tensors outlive the replica: the Python class that holds it holds them too.
+  // keep_alive: the tensors must outlive the replica.
   nb::class_<TensorReplicaHandle> tensors = bind_owned<TensorReplica>(module, "TensorReplica");
   bind_pulling(tensors);
   tensors

@@ -1,4 +1,4 @@
-// What calls report, as dicts: python/deltawire/reports.py makes dataclasses of them.
+// Results as dicts, which python/deltawire/reports.py turns into dataclasses.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -61,7 +61,8 @@ Report to_python(const CompactReport& report);
 Report to_python(const AnchorReport& report);
 Report to_python(const FsckReport& report);
 
-// What a call gives Python: the value of a Result, a report as a dict. Raises a failed Status.
+// Converts a result for Python: unwraps a Result, turns a report into a dict, raises a failed
+// Status.
 struct ForPython {
   template <class Outcome>
   auto operator()(Outcome outcome) const {
@@ -77,7 +78,7 @@ struct ForPython {
   }
 };
 
-// A method of an owned object as one of Python's. `convert` takes what it returns.
+// Binds a method of an owned object. `convert` converts its result.
 template <class R, class T, class... Args, class Convert = ForPython>
 auto method(R (T::*call)(Args...), Convert convert = {}) {
   return [call, convert](Owned<T>& self, Args... args) {
@@ -91,7 +92,7 @@ auto method(R (T::*call)(Args...) const) {
   };
 }
 
-// What Replica and TensorReplica share.
+// The methods that Replica and TensorReplica share.
 template <class T>
 void bind_pulling(nb::class_<Owned<T>>& type) {
   using Version = std::optional<uint64_t>;

@@ -15,7 +15,7 @@ void raise(const Status& status) {
   const nb::object cause = raised_behind(status);
   if (cause.is_valid() && PyExceptionInstance_Check(cause.ptr()) &&
       !PyObject_IsInstance(cause.ptr(), PyExc_Exception)) {
-    PyErr_SetObject(cause.type().ptr(), cause.ptr());  // KeyboardInterrupt, SystemExit: as they are
+    PyErr_SetObject(cause.type().ptr(), cause.ptr());  // KeyboardInterrupt, SystemExit: unchanged
     return;
   }
   const nb::object error = errors("from_status")(int(status.code()), status.message());
@@ -60,8 +60,8 @@ void bind_status(nb::module_& module) {
 
 namespace {
 
-// Guarded by the GIL. Never destroyed: the interpreter may be gone by then. The last of each code:
-// objects that are looked for and not there are raised about all the time.
+// Guarded by the GIL. Never destroyed: the interpreter may be gone first. One exception per code,
+// because stores raise NotFound all the time.
 struct Raised {
   nb::object exception;
   Status status;

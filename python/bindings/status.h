@@ -1,4 +1,4 @@
-// Failures, from C++ to Python and back: one table, deltawire/errors.py.
+// Converts errors between C++ and Python, by the table of deltawire/errors.py.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,7 +12,7 @@ namespace deltawire::python {
 
 namespace nb = nanobind;
 
-// Crosses the border as the exception that errors.py has for its code.
+// Raised in Python as the exception that errors.py defines for its code.
 class StatusError : public std::exception {
  public:
   explicit StatusError(Status status) : status_(std::move(status)) {}
@@ -33,16 +33,16 @@ T unwrap(Result<T> result) {
   return std::move(result).value();
 }
 
-// What an exception of Python code means to the library that called it. With the GIL.
+// The Status for an exception of Python code. Needs the GIL.
 Status status_from(nb::handle exception);
 
 void bind_status(nb::module_& module);
 
-// Notes the exception and says what Status it is. With the GIL.
+// Notes the exception and returns its Status. Needs the GIL.
 Status note_raised(nb::handle exception);
-// The last exception noted with its code, if it is what `status` tells of. With the GIL.
+// The exception that caused `status`, if it was noted. Needs the GIL.
 nb::object raised_behind(const Status& status);
-// When a call has ended well: an exception holds on to the frames that it came through.
+// Called after a successful call: a noted exception keeps its stack frames alive.
 void forget_raised() noexcept;
 
 }  // namespace deltawire::python

@@ -17,25 +17,30 @@ using Info = std::tuple<std::string, uint64_t, int64_t>;
 
 Info info_of(const ObjectInfo& info) { return {info.name, info.size_bytes, info.modified}; }
 
+// body(store) -> Status or Result, without the GIL.
+template <class Body>
+auto call(const StoreHandle& handle, const Body& body) {
+  const std::shared_ptr<Store> store = handle.get();
+  return ForPython()(without_gil([&] { return body(*store); }));
+}
+
 nb::bytes get(const StoreHandle& handle, const std::string& name, uint64_t offset,
               std::optional<uint64_t> length) {
-  const std::shared_ptr<Store> store = handle.get();
-  const uint64_t size = unwrap(without_gil([&] { return store->stat(name); })).size_bytes;
+  const uint64_t size = call(handle, [&](Store& store) { return store.stat(name); }).size_bytes;
   const uint64_t begin = std::min(offset, size);
   const uint64_t count = std::min(length.value_or(size), size - begin);
   nb::bytes bytes = nb::steal<nb::bytes>(PyBytes_FromStringAndSize(nullptr, Py_ssize_t(count)));
   if (!bytes.is_valid()) throw nb::python_error();
-  // Nobody else has seen it yet.
+  // No other code has a reference yet.
   const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(PyBytes_AsString(bytes.ptr())), count);
-  check(without_gil([&] { return store->read(name, begin, out); }));
+  call(handle, [&](Store& store) { return store.read(name, begin, out); });
   return bytes;
 }
 
 template <Status (Store::*kPut)(std::string_view, const Body&)>
 void put(const StoreHandle& handle, const std::string& name, nb::bytes data) {
-  const std::shared_ptr<Store> store = handle.get();
   const std::string_view text(data.c_str(), data.size());
-  check(without_gil([&] { return ((*store).*kPut)(name, MemoryBody(text)); }));
+  call(handle, [&](Store& store) { return (store.*kPut)(name, MemoryBody(text)); });
 }
 
 }  // namespace
@@ -43,7 +48,7 @@ void put(const StoreHandle& handle, const std::string& name, nb::bytes data) {
 StoreHandle::~StoreHandle() {
   if (store_ == nullptr) return;
   if (getpid() != process_) {
-    static_cast<void>(new std::shared_ptr<Store>(std::move(store_)));  // its threads are not here
+    static_cast<void>(new std::shared_ptr<Store>(std::move(store_)));  // leaked: it has no threads
   } else {
     let_go(std::move(store_));
   }
@@ -61,45 +66,35 @@ const std::shared_ptr<Store>& StoreHandle::get() const {
 void bind_stores(nb::module_& module) {
   nb::class_<StoreHandle>(module, "Store")
       .def_prop_ro("url", [](const StoreHandle& self) { return self.get()->url(); })
-      .def_prop_ro(
-          "can_put_if_absent",
-          [](const StoreHandle& self) {
-            const std::shared_ptr<Store> store = self.get();
-            return unwrap(without_gil([&] { return store->capabilities(); })).put_if_absent;
-          })
       .def("put", &put<&Store::put>, nb::arg("name"), nb::arg("data"))
       .def("put_if_absent", &put<&Store::put_if_absent>, nb::arg("name"), nb::arg("data"))
       .def("get", &get, nb::arg("name"), nb::arg("offset"), nb::arg("length").none())
       .def(
           "read_into",
           [](const StoreHandle& self, const std::string& name, nb::object out) {
-            const std::shared_ptr<Store> store = self.get();
             const Buffer buffer(out, Buffer::Access::kWrite);
-            check(without_gil([&] { return store->read(name, 0, buffer.writable()); }));
+            call(self, [&](Store& store) { return store.read(name, 0, buffer.writable()); });
           },
           nb::arg("name"), nb::arg("out"))
       .def(
           "get_text",
           [](const StoreHandle& self, const std::string& name, uint64_t max_bytes) {
-            const std::shared_ptr<Store> store = self.get();
-            return unwrap(without_gil([&] { return store->get(name, max_bytes); }));
+            return call(self, [&](Store& store) { return store.get(name, max_bytes); });
           },
           nb::arg("name"), nb::arg("max_bytes"))
       .def(
           "stat",
           [](const StoreHandle& self, const std::string& name) {
-            const std::shared_ptr<Store> store = self.get();
-            return info_of(unwrap(without_gil([&] { return store->stat(name); })));
+            return info_of(call(self, [&](Store& store) { return store.stat(name); }));
           },
           nb::arg("name"))
       .def(
           "list",
           [](const StoreHandle& self, const std::string& prefix, const std::string& start_after,
              size_t limit) {
-            const std::shared_ptr<Store> store = self.get();
             std::vector<Info> infos;
             for (const ObjectInfo& info :
-                 unwrap(without_gil([&] { return store->list(prefix, start_after, limit); }))) {
+                 call(self, [&](Store& store) { return store.list(prefix, start_after, limit); })) {
               infos.push_back(info_of(info));
             }
             return infos;
@@ -108,8 +103,7 @@ void bind_stores(nb::module_& module) {
       .def(
           "remove",
           [](const StoreHandle& self, const std::string& name) {
-            const std::shared_ptr<Store> store = self.get();
-            check(without_gil([&] { return store->remove(name); }));
+            call(self, [&](Store& store) { return store.remove(name); });
           },
           nb::arg("name"));
 

@@ -1,4 +1,4 @@
-// Stores as Python holds them.
+// Handles of stores in Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,15 +12,15 @@ namespace deltawire::python {
 
 namespace nb = nanobind;
 
-// Python's deltawire._core.Store. Connections and threads do not survive a fork.
+// Python's deltawire._core.Store. It cannot be used in a forked child process.
 class StoreHandle {
  public:
   explicit StoreHandle(std::shared_ptr<Store> store) : store_(std::move(store)) {}
   StoreHandle(const StoreHandle&) = default;
   StoreHandle(StoreHandle&&) = default;
-  // A store may have threads that end with it, and that log.
+  // Releases the GIL: the store may join threads that log.
   ~StoreHandle();
-  // InvalidArgument in a forked child.
+  // InvalidArgument in a forked child process.
   const std::shared_ptr<Store>& get() const;
 
  private:
@@ -28,7 +28,7 @@ class StoreHandle {
   pid_t process_ = getpid();
 };
 
-// The library's view of a deltawire.Store that was written in Python, with retries around it.
+// Wraps a deltawire.Store written in Python, with retries.
 std::shared_ptr<Store> adapt_store(nb::object object);
 
 void bind_stores(nb::module_& module);

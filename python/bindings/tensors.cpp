@@ -13,48 +13,37 @@ namespace {
 
 using Code = nb::dlpack::dtype_code;
 
-// The dtypes that arrays say themselves. Frameworks disagree about the others, which are handed
-// over as bytes together with their name.
+// The dtypes that DLPack describes unambiguously. Others are passed as bytes with a dtype name.
+struct KnownDType {
+  Code code;
+  unsigned bits;
+  DType dtype;
+};
+constexpr KnownDType kKnownDTypes[] = {
+    {Code::Int, 8, DType::kI8},
+    {Code::Int, 16, DType::kI16},
+    {Code::Int, 32, DType::kI32},
+    {Code::Int, 64, DType::kI64},
+    {Code::UInt, 8, DType::kU8},
+    {Code::UInt, 16, DType::kU16},
+    {Code::UInt, 32, DType::kU32},
+    {Code::UInt, 64, DType::kU64},
+    {Code::Float, 16, DType::kF16},
+    {Code::Float, 32, DType::kF32},
+    {Code::Float, 64, DType::kF64},
+    {Code::Bfloat, 16, DType::kBF16},
+    {Code::Bool, 8, DType::kBool},
+    {Code::Complex, 64, DType::kC64},
+    {Code::Float8_E4M3FN, 8, DType::kF8_E4M3},
+    {Code::Float8_E5M2, 8, DType::kF8_E5M2},
+    {Code::Float8_E8M0FNU, 8, DType::kF8_E8M0},
+};
+
 std::optional<DType> dtype_of(nb::dlpack::dtype dtype) {
-  if (dtype.lanes != 1) return {};
-  const auto by_size = [&](DType d8, DType d16, DType d32, DType d64) -> std::optional<DType> {
-    switch (dtype.bits) {
-      case 8:
-        return d8;
-      case 16:
-        return d16;
-      case 32:
-        return d32;
-      case 64:
-        return d64;
-      default:
-        return {};
-    }
-  };
-  switch (Code(dtype.code)) {
-    case Code::Int:
-      return by_size(DType::kI8, DType::kI16, DType::kI32, DType::kI64);
-    case Code::UInt:
-      return by_size(DType::kU8, DType::kU16, DType::kU32, DType::kU64);
-    case Code::Float:
-      if (dtype.bits == 8) return {};
-      return by_size(DType::kF16, DType::kF16, DType::kF32, DType::kF64);
-    case Code::Bfloat:
-      return DType::kBF16;
-    case Code::Bool:
-      return DType::kBool;
-    case Code::Complex:
-      if (dtype.bits == 64) return DType::kC64;
-      return {};
-    case Code::Float8_E4M3FN:
-      return DType::kF8_E4M3;
-    case Code::Float8_E5M2:
-      return DType::kF8_E5M2;
-    case Code::Float8_E8M0FNU:
-      return DType::kF8_E8M0;
-    default:
-      return {};
+  for (const KnownDType& known : kKnownDTypes) {
+    if (dtype == nb::dlpack::dtype{uint8_t(known.code), uint8_t(known.bits), 1}) return known.dtype;
   }
+  return {};
 }
 
 template <class Array>
@@ -78,13 +67,13 @@ DType choose_dtype(nb::dlpack::dtype own, const std::optional<std::string>& give
   }
   const auto dtype = dtype_of(own);
   if (!dtype) {
-    throw StatusError(unsupported(place + ": not a dtype of safetensors; name the dtype of its "
+    throw StatusError(unsupported(place + ": safetensors has no such dtype; name the dtype of the "
                                           "bytes: deltawire.Tensor(array, dtype=...)"));
   }
   return *dtype;
 }
 
-// The array's own shape, counted in elements of `dtype`: the last dimension gives or takes.
+// The array's shape in elements of `dtype`; only the last dimension differs.
 Shape shape_in(DType dtype, nb::dlpack::dtype own, Shape shape, const std::string& place) {
   const uint64_t from = uint64_t{own.bits} * own.lanes, to = dtype_bits(dtype);
   if (from == to) return shape;
@@ -109,9 +98,10 @@ Memory memory_of(int device_type, const std::string& place) {
   }
 }
 
-Tensor make_tensor(std::string name, nb::ndarray<nb::ro> array, bool writable,
-                   const std::optional<std::string>& dtype, const std::optional<Shape>& shape,
-                   const std::optional<Shape>& offset, const std::optional<std::string>& cast) {
+template <class Array, bool kWritable>
+Tensor make_tensor(std::string name, Array array, const std::optional<std::string>& dtype,
+                   const std::optional<Shape>& shape, const std::optional<Shape>& offset,
+                   const std::optional<std::string>& cast) {
   const std::string place = "tensor " + quote(name);
   if (!is_contiguous(array)) {
     throw StatusError(invalid_argument(place + ": the array is not contiguous"));
@@ -139,8 +129,8 @@ Tensor make_tensor(std::string name, nb::ndarray<nb::ro> array, bool writable,
   }
   tensor.name = std::move(name);
   tensor.bytes = {static_cast<uint8_t*>(const_cast<void*>(array.data())), array.nbytes()};
-  tensor.writable = writable;
-  tensor.array = std::move(array);
+  tensor.writable = kWritable;
+  tensor.array = nb::ndarray<nb::ro>(std::move(array));
   return tensor;
 }
 
@@ -149,7 +139,7 @@ TensorView view_of(const Tensor& tensor) { return {tensor, tensor.bytes}; }
 void refuse_box(const Tensor& tensor) {
   if (tensor.box.whole()) return;
   throw StatusError(invalid_argument("tensor " + quote(tensor.name) +
-                                     ": only a box is given; the whole tensor is needed here"));
+                                     ": the array is only a part of it; pass the whole tensor"));
 }
 
 }  // namespace
@@ -205,24 +195,13 @@ void bind_tensors(nb::module_& module) {
       .def_prop_ro("on_gpu", [](const Tensor& self) { return self.memory == Memory::kCuda; })
       .def_prop_ro("address", [](const Tensor& self) { return uintptr_t(self.bytes.data()); })
       .def_prop_ro("size_bytes", [](const Tensor& self) { return self.bytes.size(); });
-  module.def(
-      "readable",
-      [](std::string name, nb::ndarray<nb::ro> array, const std::optional<std::string>& dtype,
-         const std::optional<Shape>& shape, const std::optional<Shape>& offset,
-         const std::optional<std::string>& cast) {
-        return make_tensor(std::move(name), std::move(array), false, dtype, shape, offset, cast);
-      },
-      nb::arg("name"), nb::arg("array").noconvert(), nb::arg("dtype") = nb::none(),
-      nb::arg("shape") = nb::none(), nb::arg("offset") = nb::none(), nb::arg("cast") = nb::none());
-  module.def(
-      "writable",
-      [](std::string name, nb::ndarray<> array, const std::optional<std::string>& dtype,
-         const std::optional<Shape>& shape, const std::optional<Shape>& offset) {
-        return make_tensor(std::move(name), nb::ndarray<nb::ro>(array), true, dtype, shape, offset,
-                           {});
-      },
-      nb::arg("name"), nb::arg("array").noconvert(), nb::arg("dtype") = nb::none(),
-      nb::arg("shape") = nb::none(), nb::arg("offset") = nb::none());
+  const auto def = [&](const char* name, const auto& make) {
+    module.def(name, make, nb::arg("name"), nb::arg("array").noconvert(),
+               nb::arg("dtype") = nb::none(), nb::arg("shape") = nb::none(),
+               nb::arg("offset") = nb::none(), nb::arg("cast") = nb::none());
+  };
+  def("readable", &make_tensor<nb::ndarray<nb::ro>, false>);
+  def("writable", &make_tensor<nb::ndarray<>, true>);
 }
 
 }  // namespace deltawire::python

@@ -15,21 +15,20 @@ namespace deltawire::python {
 
 namespace nb = nanobind;
 
-// Python's deltawire._core.Tensor: keeps its array alive. What is published may be read-only; what
-// a replica writes may not.
+// Python's deltawire._core.Tensor. Keeps its array alive.
 struct Tensor : TensorSpec {  // of the whole tensor
-  Box box;                    // what the bytes are of it
+  Box box;                    // the part that `bytes` holds
   std::span<uint8_t> bytes;
   Memory memory = Memory::kHost;
-  std::optional<DType> source;  // what the bytes really are, where they are converted on their way
-  bool unchanged = false;       // by the caller's word
+  std::optional<DType> source;  // the dtype of `bytes`, if they are converted while publishing
+  bool unchanged = false;       // the caller says so; not compared
   bool writable = false;
-  nb::ndarray<nb::ro> array;                  // whose bytes they are
-  std::shared_ptr<const Body> computed = {};  // to be published in place of `bytes`
+  nb::ndarray<nb::ro> array;                  // owns `bytes`
+  std::shared_ptr<const Body> computed = {};  // published instead of `bytes`
 };
 
 std::vector<PublishTensor> to_publish(const std::vector<const Tensor*>& tensors);
-// In host memory; Unsupported otherwise.
+// Unsupported if a tensor is not in host memory.
 std::vector<TensorView> to_views(const std::vector<const Tensor*>& tensors);
 // InvalidArgument for arrays that cannot be written.
 std::vector<LiveTensor> to_patch(const std::vector<const Tensor*>& tensors);

@@ -1,4 +1,4 @@
-// What the library asks while it works: shall I go on? Here Ctrl-C and `progress=` are heard.
+// Progress callbacks, through which Ctrl-C and `progress=` can cancel a call.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,11 +16,11 @@ namespace deltawire::python {
 
 namespace nb = nanobind;
 
-// Lives as long as the object whose calls it watches. Calls come one at a time.
+// Belongs to an object whose calls it watches, one at a time.
 class Watcher {
  public:
-  // `callback(done, total)`, or None. Returning False cancels, and so does the end of the
-  // interpreter.
+  // `callback(done, total)`, or None. A call is cancelled if it returns False, or if the
+  // interpreter is finalizing.
   explicit Watcher(nb::object callback) : callback_(std::move(callback)) {}
   Watcher(const Watcher&) = delete;
   Watcher& operator=(const Watcher&) = delete;
@@ -30,7 +30,7 @@ class Watcher {
   }
   nb::object& callback() noexcept { return callback_; }
 
-  // When a call has ended, with the GIL: throws what Python raised during it.
+  // After a call, with the GIL: throws the exception that Python raised during it.
   void rethrow();
 
  private:
@@ -42,15 +42,15 @@ class Watcher {
   uint64_t last_done_ = 0;
 };
 
-// body() -> Status or Result, without the GIL. `abort()` makes it end when Ctrl-C was pressed. Only
-// Python's main thread hears of signals: others make the call themselves.
+// body() -> Status or Result, without the GIL. Calls abort() on Ctrl-C. Only Python's main thread
+// receives signals; other threads run body() directly.
 template <class Body, class Abort>
 auto interruptible(const Body& body, const Abort& abort) {
   std::future<decltype(body())> call;
   if (::getpid() == ::syscall(SYS_gettid)) {
     try {
       call = std::async(std::launch::async, body);
-    } catch (const std::system_error&) {  // no thread to be had
+    } catch (const std::system_error&) {  // cannot create a thread
     }
   }
   if (!call.valid()) return without_gil([&] { return body(); });

@@ -72,7 +72,7 @@ _listen()
 
 
 def __getattr__(name: str) -> _Any:
-    """`dw.torch` and others are imported when they are asked for; torch is not imported before."""
+    """Import `dw.torch` and others on first use, so that torch is not always imported."""
     if name in ("dialects", "live", "maintenance", "nixl", "torch"):
         return _import_module(f"deltawire.{name}")
     raise AttributeError(f"module 'deltawire' has no attribute {name!r}")

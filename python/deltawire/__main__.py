@@ -1,4 +1,4 @@
-"""`python -m deltawire`: the command line tool, as the package brings it."""
+"""`python -m deltawire`: the command line tool of the package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROGRAM = Path(__file__).parent / "bin" / "deltawire"
 
 
 def main() -> None:
-    """Become the program `deltawire`, or do what it cannot."""
+    """Run the program `deltawire`; commands that need Python packages run here."""
     if sys.argv[1:2] == ["quantize"]:
         sys.exit(quantize(sys.argv[2:]))
     arguments = sys.argv[1:]
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def quantize(arguments: list[str]) -> int:
-    """`deltawire quantize`, which needs torch; gives the exit status."""
+    """`deltawire quantize`, which needs torch. Returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
         from deltawire.quantize.files import quantize_checkpoint
@@ -55,12 +55,12 @@ def quantize(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="deltawire quantize",
-        description="Write a Hugging Face checkpoint as a quantised one: the bytes that Publisher(quantize=...) publishes.",
+        description="Quantise a Hugging Face checkpoint, to the same bytes that Publisher(quantize=...) publishes.",
     )
     parser.add_argument("checkpoint", metavar="CKPT", help="a folder, or a safetensors file; weights in BF16, F16 or F32")
     parser.add_argument("out", metavar="OUT", help="the folder to create; it must not exist")
     how = parser.add_mutually_exclusive_group(required=True)
-    how.add_argument("--like", metavar="CKPT", help="a quantised checkpoint: quantise as its configuration and tensors say")
+    how.add_argument("--like", metavar="CKPT", help="a quantised checkpoint whose configuration and tensors to follow")
     how.add_argument("--format", metavar="NAME", help="one of docs/quantised.md: fp8-block, nvfp4, int4-g32, ...")
     parser.add_argument(
         "--rounded", default="BF16", choices=["BF16", "F16", "F32"], help="dtype that weights are rounded to first (default BF16)"
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _fail(options: Any, error: Error) -> int:
-    """As the program says it."""
+    """Report an error like the program does."""
     if options.json:
         said = {"code": error.code, "message": error.message, "next": error.next}
         print(json.dumps({"error": {name: value for name, value in said.items() if value}}))

@@ -1,4 +1,4 @@
-"""Other projects' files (dialects) and chains: the same as `deltawire import` and `deltawire export`.
+"""Imports and exports other projects' files (dialects), like `deltawire import` and `deltawire export`.
 
 >>> import deltawire as dw
 >>> "slime" in dw.dialects.names()
@@ -31,6 +31,8 @@ class Importer(Steps[ImportReport]):
 
     `BaseMismatch`: a version does not fit the chain. `NotFound`: a version is missing while later ones exist.
     """
+
+    _core: _core.Importer
 
     @explained
     def __init__(
@@ -88,8 +90,7 @@ class Importer(Steps[ImportReport]):
     @property
     def head(self) -> int | None:
         """The chain's newest version."""
-        head: int | None = self._core.head
-        return head
+        return self._core.head
 
 
 class Exporter(Steps[ExportReport]):
@@ -184,12 +185,12 @@ def export_dialect(dialect: str, store: StoreLike, target: StoreLike, **options:
 def _import_options(given: PublishOptions) -> PublishOptions:
     usable = ("limits", "part_bytes", "plain_files", "single_writer")
     if given != PublishOptions(**{name: getattr(given, name) for name in usable}):
-        raise InvalidArgument(f"Importer: of dw.PublishOptions it accepts {', '.join(usable)} alone")
+        raise InvalidArgument(f"Importer: options: supports only {', '.join(usable)}")
     return given
 
 
 def _work_folder(given: Path | None, name: str) -> str:
-    """As the command line tool chooses it."""
+    """The same default as in the command line tool."""
     if given is not None:
         return os.fspath(given)
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")

@@ -142,14 +142,14 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "progress": ("tqdm",),
     "nixl": ("nixl",),
 }
-"""What they bring, of what deltawire imports."""
+"""The packages of each extra that deltawire imports."""
 
 
 def missing_extra(error: ImportError, extra: str) -> ImportError:
-    """What to raise instead, where `extra` brings what could not be imported."""
+    """The error to raise instead if `extra` contains the missing package."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS[extra] or (package in sys.modules and sys.modules[package] is not None):
-        return error  # it is there, and broken or too old
+        return error  # installed, but broken or too old
     return MissingExtra(f"{package} is not installed: pip install 'deltawire[{extra}]'")
 
 
@@ -158,7 +158,7 @@ _OPTION = r"set options=dw\.PublishOptions\((\w+)=True\)"
 
 _BY_CODE: dict[int, type[Error]] = {kind.exit_status: kind for kind in Error.__subclasses__()}
 
-# What exceptions of stores that are written in Python mean; the first that fits.
+# Errors for exceptions of stores written in Python; the first match counts.
 _MEANINGS: tuple[tuple[type[BaseException], type[Error]], ...] = (
     (KeyboardInterrupt, Cancelled),
     (FileNotFoundError, NotFound),
@@ -172,7 +172,7 @@ _MEANINGS: tuple[tuple[type[BaseException], type[Error]], ...] = (
 
 
 def from_status(code: int, message: str) -> Error:
-    """The exception for a code. Called by the extension."""
+    """The exception for a status code. Called by the extension."""
     message = re.sub(
         r"\bset (accept_loss|new_run|schema_change|single_writer)\b", r"set options=dw.PublishOptions(\1=True)", message
     )
@@ -180,7 +180,7 @@ def from_status(code: int, message: str) -> Error:
 
 
 def to_status(exception: BaseException) -> tuple[int, str]:
-    """Code and message of what Python code raised. Called by the extension."""
+    """Status code and message for an exception. Called by the extension."""
     if isinstance(exception, Error):
         return exception.exit_status, exception.message
     text = f"{type(exception).__name__}: {exception}"

@@ -1,10 +1,12 @@
-"""For processes that hold live weights: `Exchange` writes listed elements in a pause, `Proof` adds up what is held."""
+"""For processes with live weights: `Exchange` swaps elements during a pause, `Proof` computes digests of weights."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from deltawire import _core
 from deltawire._internal.chain import Chain
@@ -48,7 +50,7 @@ class Exchange:
 
     @classmethod
     def _of(cls, core: _core.Exchange, arrays: Sequence[Any]) -> Exchange:
-        """Of lists that the extension has made for these arrays."""
+        """An exchange that the extension has staged for these arrays."""
         exchange = cls.__new__(cls)
         exchange._core, exchange._arrays = core, list(arrays)
         return exchange
@@ -87,14 +89,21 @@ _NO_BYTES = memoryview(bytearray())
 
 
 def _offsets_of(name: str, offsets: Any) -> Any:
+    """Convert to contiguous uint32."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(offsets, torch.Tensor):
-        offsets = offsets.detach().contiguous()
         if offsets.device.type != "cpu":
             raise InvalidArgument(f"{name}: offsets must be in host memory")
+        offsets = offsets.detach().numpy()
     if getattr(offsets, "ndim", None) != 1:
         raise InvalidArgument(f"{name}: offsets must be an array of one dimension")
-    return offsets
+    array = np.ascontiguousarray(offsets)
+    if array.dtype.name not in ("uint32", "int32", "int64", "uint64"):
+        raise InvalidArgument(f"{name}: offsets must be integers of 32 or 64 bits")
+    narrow = array.astype(np.uint32, copy=False)
+    if (wrong := np.flatnonzero(narrow != array)).size:
+        raise InvalidArgument(f"{name}: offset {array[wrong[0]]} (number {wrong[0]} of the list): must be in [0, 2^32)")
+    return narrow
 
 
 class Proof:
@@ -131,7 +140,7 @@ class Proof:
 
     @classmethod
     def parse(cls, text: str) -> Proof:
-        """From the text of another process. `Corruption` when it is none."""
+        """Parse the text of another process; `Corruption` if it is invalid."""
         proof = cls.__new__(cls)
         proof._core = _core.Proof.parse(text)
         return proof
@@ -154,7 +163,7 @@ class Proof:
         return number
 
     def __add__(self, other: Proof) -> Proof:
-        """Both together. `BaseMismatch` when they hold other bytes of one box."""
+        """Combine two proofs. `BaseMismatch`: they hold different bytes of the same part."""
         both = Proof.parse(self.text)
         both._core.merge(other._core)
         return both

@@ -1,4 +1,4 @@
-"""A chain in a second store, byte for byte: the same as `deltawire mirror`."""
+"""Copies of chains in a second store, like `deltawire mirror`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ class Mirror(Steps[MirrorReport]):
     `BaseMismatch`: the mirror holds another run. `NotFound`: it is ahead of the source. `Corruption`: the source is damaged, or
     the histories differ.
     """
+
+    _core: _core.Mirror
 
     @explained
     def __init__(
@@ -77,14 +79,12 @@ class Mirror(Steps[MirrorReport]):
     @property
     def version(self) -> int | None:
         """The mirror's newest version."""
-        version: int | None = self._core.version
-        return version
+        return self._core.version
 
     @property
     def head(self) -> int | None:
         """The source's newest version when last read."""
-        head: int | None = self._core.head
-        return head
+        return self._core.head
 
 
 def mirror(source: StoreLike, store: StoreLike, **options: Any) -> list[MirrorReport]:

@@ -1,7 +1,7 @@
-"""Objects read straight out of the memory of a server, by NIXL: one-sided reads over RDMA, shared memory or TCP.
+"""Reads objects from the memory of a server with NIXL: one-sided reads over RDMA, shared memory or TCP.
 
-The trainer serves with `deltawire.serve(store, address, nixl_bytes=...)`. `NixlStore` is an `http://` store whose parts and whole
-versions come that way; news, manifests and whatever NIXL cannot bring come over HTTP (docs/transports.md).
+The trainer serves with `deltawire.serve(store, address, nixl_bytes=...)`. `NixlStore` is an `http://` store that reads parts and
+whole versions through NIXL; notifications, manifests and anything NIXL cannot transfer use HTTP (docs/transports.md).
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from numpy.typing import NDArray
 
 from deltawire import _core
 from deltawire._internal.steps import Closing
-from deltawire._internal.stores import _BuiltinStore, open_store, store_handle
+from deltawire._internal.stores import BuiltinStore, open_store, store_handle
 from deltawire.errors import Corruption, InvalidArgument, NotFound, Unavailable, missing_extra
 
 log = logging.getLogger("deltawire")
 
-PREFIX = "nixl/"  # "nixl/NAME" of a server says where the object NAME lies
-_PLACE_BYTES = 1 << 20  # of that, at most
+PREFIX = "nixl/"  # the server's object "nixl/NAME" describes where NAME is in memory
+_PLACE_BYTES = 1 << 20  # maximum size of such a description
 _IMMUTABLE = ("parts/", "full/", "schemas/", "files/")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-_LEAST_BYTES = 64 << 10  # smaller objects cost less over HTTP
-_PIECE_BYTES, _PIECES = 16 << 20, 4  # of a reader's memory
-_POLL_MICROSECONDS = 10_000  # where no event tells NIXL's thread that there is work
-_READ_SECONDS = 10.0  # for a piece
-_PAUSE_SECONDS = 30.0  # over HTTP, after a read failed
+_LEAST_BYTES = 64 << 10  # smaller objects are faster over HTTP
+_PIECE_BYTES, _PIECES = 16 << 20, 4  # buffers of a reader
+_POLL_MICROSECONDS = 10_000  # of NIXL's progress thread, without events
+_READ_SECONDS = 10.0  # timeout of a piece
+_PAUSE_SECONDS = 30.0  # of using HTTP only, after a failed read
 _MOST_SEEN = 10_000
 
 
 class _Memory(Closing):
-    """Memory of this process that is registered with a NIXL agent of its own. The agent may be used by several threads.
+    """Memory of this process, registered with its own NIXL agent. Thread-safe.
 
-    UCX asks nobody for a token. It listens on all networks, or those of UCX_NET_DEVICES; on loopback where all `urls` are there.
+    UCX does not authenticate. It listens on all networks or on UCX_NET_DEVICES; only on loopback if all `urls` are loopback.
     """
 
     def __init__(self, size_bytes: int, urls: str) -> None:
@@ -54,32 +54,32 @@ class _Memory(Closing):
             from nixl._bindings import NIXL_THREAD_SYNC_STRICT, nixlAgent, nixlAgentConfig
         except ImportError as error:
             raise missing_extra(error, "nixl") from error
-        if "NIXL_LOG_LEVEL" not in os.environ:  # it tells stdout of every agent
+        if "NIXL_LOG_LEVEL" not in os.environ:  # it logs every agent to stdout
             logging.getLogger("nixl").setLevel(logging.WARNING)
         name, config = uuid.uuid4().hex, nixlAgentConfig()
         config.useProgThread, config.pthrDelay, config.syncMode = True, _POLL_MICROSECONDS, NIXL_THREAD_SYNC_STRICT
         self.agent: Any = nixl_agent(name, nixl_agent_config(backends=[], enable_prog_thread=False))
-        self.agent.agent = nixlAgent(name, config)  # that of `nixl_agent` polls without a pause, on a core of its own
+        self.agent.agent = nixlAgent(name, config)  # the one of `nixl_agent` busy-polls on a core
         is_local = all(urlsplit(url).hostname in _LOOPBACK for url in urls.split(","))
         self.agent.create_backend("UCX", {"engine_config": "NET_DEVICES=lo"} if is_local else {})
         self.bytes = np.frombuffer(mmap.mmap(-1, size_bytes), np.uint8)
         self._registered: Any = self.agent.register_memory([(*self.at(0, size_bytes), "")], "DRAM")
 
     def at(self, offset: int, size_bytes: int) -> tuple[int, int, int]:
-        """Some of it, as NIXL names memory of the host."""
+        """A range of it, as NIXL describes host memory."""
         return self.bytes.ctypes.data + offset, size_bytes, 0
 
     def close(self) -> None:
-        """Nobody reads or writes it any more."""
+        """Deregister the memory; it must not be in use."""
         if self._registered is not None:
             self.agent.deregister_memory(self._registered)
             self.agent = self._registered = None
 
 
 class Arena(_Memory):
-    """What a server shows to readers: copies of the objects that were asked for, in a ring, the oldest overwritten first.
+    """Memory of a server that readers can access: a ring buffer of copies of requested objects.
 
-    Copies, because whoever may read memory one-sided can also write it: the chain itself stays out of reach.
+    They are copies because a peer that can read this memory can also write it.
     """
 
     def __init__(self, size_bytes: int, address: str) -> None:
@@ -89,7 +89,7 @@ class Arena(_Memory):
         self._agent = base64.b64encode(self.agent.get_agent_metadata()).decode()
 
     def where(self, store: _core.Store, name: str) -> str:
-        """What a reader needs to know of an object, as JSON. `NotFound`: it comes over HTTP alone."""
+        """Where an object is in memory, as JSON. `NotFound`: it is only available over HTTP."""
         with self._lock:
             if name not in self._held:
                 self._load(store, name)
@@ -115,7 +115,7 @@ class _Reader(_Memory):
         super().__init__(_PIECES * _PIECE_BYTES, url)
         self._lock = threading.Lock()
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
-        self._num_lost = 0  # pieces
+        self._num_lost = 0  # buffers
         for piece in range(_PIECES):
             self._free.put(piece * _PIECE_BYTES)
         self._peers: dict[str, str] = {}
@@ -125,10 +125,10 @@ class _Reader(_Memory):
         self.bytes_read = 0
 
     def pieces(self, store: _core.Store, name: str, size_bytes: int) -> Iterator[NDArray[np.uint8]]:
-        """The object's bytes, in order. Ends early where NIXL cannot bring them.
+        """The object's bytes, in order; fewer if NIXL cannot read them.
 
-        Nobody has checked them: their taker does, by the object's hash. One whose bytes were overwritten while they were read is
-        asked for again, and then comes over HTTP.
+        They are not verified: the caller checks the object's hash. If the bytes were overwritten during the read, the caller asks
+        again and gets the object over HTTP.
         """
         if size_bytes < _LEAST_BYTES or self._num_lost == _PIECES or time.monotonic() < self._paused_until:
             return
@@ -142,9 +142,9 @@ class _Reader(_Memory):
                 with self._piece(peer, place["address"] + at, min(_PIECE_BYTES, size_bytes - at)) as piece:
                     yield piece
             self._said &= {NotFound}
-        except (NotFound, Corruption) as error:  # of this object alone
+        except (NotFound, Corruption) as error:  # concerns only this object
             self._say(error)
-        except Exception as error:  # NIXL's have no common class
+        except Exception as error:  # NIXL exceptions have no common base class
             self._say(error)
             self._failed, self._paused_until = True, time.monotonic() + _PAUSE_SECONDS
 
@@ -156,22 +156,22 @@ class _Reader(_Memory):
     def _note_read(self, name: str) -> None:
         with self._lock:
             if name in self._seen:
-                raise Corruption(f"{name}: read a second time: the first copy may have been overwritten")
+                raise Corruption(f"{name}: requested again: the first copy may have been overwritten")
             if len(self._seen) == _MOST_SEEN:
                 self._seen.clear()
             self._seen.add(name)
 
     @contextmanager
     def _piece(self, peer: str, address: int, size_bytes: int) -> Iterator[NDArray[np.uint8]]:
-        """Bytes of the peer, as long as they are used."""
+        """A buffer with bytes of the peer, until the block ends."""
         try:
             offset = self._free.get(timeout=_READ_SECONDS)
         except queue.Empty:
-            raise Unavailable("all NIXL memory of this reader is in use") from None
+            raise Unavailable("all NIXL buffers of this reader are in use") from None
         try:
             self._read(peer, address, offset, size_bytes)
             yield self.bytes[offset : offset + size_bytes]
-        except TimeoutError:  # bytes may come yet: nobody may use this memory again
+        except TimeoutError:  # the bytes may still arrive: never use this buffer again
             with self._lock:
                 self._num_lost += 1
             raise
@@ -192,14 +192,14 @@ class _Reader(_Memory):
             state = self.agent.check_xfer_state(transfer)
         self.agent.release_xfer_handle(transfer)
         if state != "DONE":
-            raise Unavailable(f"a read ended with the state {state}")
+            raise Unavailable(f"the read ended in state {state}")
         with self._lock:
             self.bytes_read += size_bytes
 
     def _peer(self, agent: str) -> str:
-        """What NIXL calls the agent of a server."""
+        """NIXL's name of a server's agent."""
         with self._lock:
-            if self._failed:  # what is left of old connections would fail again; nothing uses them after the pause
+            if self._failed:  # old connections would fail again; they are unused after the pause
                 for old in self._peers.values():
                     self.agent.remove_remote_agent(old)
                 self._peers, self._failed = {}, False
@@ -208,14 +208,14 @@ class _Reader(_Memory):
             return self._peers[agent]
 
 
-class NixlStore(_BuiltinStore):
+class NixlStore(BuiltinStore):
     """A chain at `http(s)://`, read directly from the server's memory. What NIXL cannot transfer comes over HTTP. Arguments as in
     `open_store`.
     """
 
     def __init__(self, url: str, *, secret: str = "", secret_file: str = "", client_cert: str = "", ca_file: str = "") -> None:
         if not url.startswith(("http://", "https://")):
-            raise InvalidArgument(f"{url}: NIXL is for chains that are served at http:// or https://")
+            raise InvalidArgument(f"{url}: NIXL needs a chain served at http:// or https://")
         handle = store_handle(open_store(url, secret=secret, secret_file=secret_file, client_cert=client_cert, ca_file=ca_file))
         self._reader: _Reader | None = None
         try:

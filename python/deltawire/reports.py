@@ -14,11 +14,11 @@ from deltawire._internal.output import human_bytes, percent, plural
 
 
 class _Report:
-    """Made from what the extension reports, by the types of its fields: lists become tuples, dicts and tuples their records."""
+    """Converted from a dict of the extension by field types: lists become tuples; dicts and tuples become records."""
 
     @classmethod
     def of(cls, report: Mapping[str, Any]) -> Self:
-        """From what the extension reports."""
+        """From a dict of the extension."""
         hints = _hints_of(cls)  # type: ignore[arg-type]  # of mypy's idea of Self
         return cls(**{name: _converted(hints[name], value) for name, value in report.items()})
 
@@ -342,8 +342,8 @@ class TensorSpec(_Report):
 
 
 @dataclass(frozen=True)
-class SideFile(_Report):
-    """A file beside the weights, such as a tokenizer."""
+class Part(_Report):
+    """A stored object."""
 
     name: str
     size_bytes: int
@@ -351,12 +351,8 @@ class SideFile(_Report):
 
 
 @dataclass(frozen=True)
-class Part(_Report):
-    """A stored object."""
-
-    name: str
-    size_bytes: int
-    sha256: str
+class SideFile(Part):
+    """A file beside the weights, such as a tokenizer."""
 
 
 @dataclass(frozen=True, repr=False)

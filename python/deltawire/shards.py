@@ -1,7 +1,6 @@
-"""Which rank of an engine needs how much from which rank of a trainer, before anything runs.
+"""Plans how many bytes each engine rank needs from each trainer rank, before anything runs.
 
-A layout is a list for each rank of the boxes that it holds: of `layout_of_spec`, of `deltawire.torch.layout_of` on each rank, or
-written by hand.
+A layout lists the boxes of each rank. It comes from `layout_of_spec`, or from `deltawire.torch.layout_of` on each rank.
 """
 
 from __future__ import annotations
@@ -121,16 +120,16 @@ def _mismatch(box: ShardBox, held: list[ShardBox]) -> str | None:
     return f"it is {theirs.dtype} {list(theirs.shape)} in the trainer and {box.dtype} {list(box.shape)} in the engine"
 
 
-# How tensor-parallel ranks divide a tensor, by parts of its name: docs/transports.md shows the same table.
+# How tensor-parallel ranks split a tensor, by parts of its name; the same table is in docs/transports.md.
 _RULES = {
     "rows": ("q_proj", "q_b_proj", "kv_b_proj", "gate_proj", "up_proj", "w1", "w3"),
     "heads": ("k_proj", "v_proj"),
     "columns": ("o_proj", "down_proj", "w2"),
     "vocabulary": ("embed_tokens", "lm_head"),
 }
-_FUSED = ("qkv_proj", "gate_up_proj")  # engines divide each tensor in it for itself
+_FUSED = ("qkv_proj", "gate_up_proj")  # engines split each tensor inside separately
 _RULE_OF = {part: rule for rule, parts in _RULES.items() for part in parts}
-_WORDS = ("tp", "fsdp", "ep", "pp")  # tp ranks count fastest
+_WORDS = ("tp", "fsdp", "ep", "pp")  # consecutive ranks differ in tp first
 
 
 def layout_of_spec(spec: str, checkpoint: str | os.PathLike[str]) -> list[list[ShardBox]]:
@@ -160,7 +159,7 @@ class _Facts:
         self.has_head = any(name.startswith("lm_head") for name in self.names)
 
     def boxes(self, box: ShardBox, rank: int) -> Iterator[ShardBox]:
-        """What a rank holds of a tensor: no box, or one."""
+        """The box of a tensor that a rank holds, if any."""
         place = {}
         for word in _WORDS:
             rank, place[word] = divmod(rank, self.sizes[word])
@@ -174,12 +173,12 @@ class _Facts:
         elif is_stack:
             box = self._share(box, 0, place, "ep")
         if self.sizes["tp"] > 1 and any(part in _FUSED for part in parts):
-            raise InvalidArgument(f'layout "{self.spec}": how ranks divide the fused "{box.name}" is not known; use layout_of')
+            raise InvalidArgument(f'layout "{self.spec}": the split of the fused tensor "{box.name}" is unknown; use layout_of')
         rule = next((_RULE_OF[part] for part in parts if part in _RULE_OF), None)
         first = 1 if is_stack else 0
         if rule == "vocabulary":
             box = _chunk(box, 0, self.sizes["tp"], place["tp"])
-        elif rule == "heads" and 0 < self.kv_heads < self.sizes["tp"]:  # neighbours have the same heads
+        elif rule == "heads" and 0 < self.kv_heads < self.sizes["tp"]:  # neighbouring ranks share heads
             head = place["tp"] * self.kv_heads // self.sizes["tp"]
             box = _chunk(box, 0, self.kv_heads, head)
         elif rule == "columns" and len(box.shape) > first + 1:
@@ -206,7 +205,7 @@ class _Facts:
 
 
 def _chunk(box: ShardBox, dimension: int, shares: int, index: int) -> ShardBox:
-    """As torch.chunk divides what the rank has: the last ones have less."""
+    """Split like torch.chunk: the last ranks have less."""
     begin, count = box.offset[dimension], -(-box.extent[dimension] // shares)
     return box.cut(dimension, begin + count * index, begin + count * (index + 1))
 
@@ -217,7 +216,7 @@ def _number(name: str, part: str) -> int | None:
 
 
 def _tensors(path: Path) -> list[ShardBox]:
-    """From the headers of a checkpoint's files."""
+    """Read from the headers of a checkpoint's files."""
     files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
     if not files:
         raise InvalidArgument(f"{path}: no safetensors files")

@@ -89,7 +89,7 @@ def test_errors_are_package_exceptions(store: str, tmp_path: Path, weights: dict
     publish(store, weights, 1)
     with pytest.raises(dw.InvalidArgument, match="latin"):
         dw.dialects.export_dialect("latin", store, tmp_path / "theirs", work=tmp_path / "e")
-    with pytest.raises(TypeError, match="Importer has no option 'bases'; do you mean base=...?"):
+    with pytest.raises(TypeError, match="Importer has no option 'bases'; did you mean base=...?"):
         dw.dialects.import_dialect("slime", tmp_path, tmp_path / "store", bases=1)
 
 

@@ -114,5 +114,5 @@ def test_interoperates_with_the_safetensors_package(tmp_path: Path) -> None:
 def test_refuses_to_patch_a_read_only_array() -> None:
     fixed = np.zeros(3)
     fixed.flags.writeable = False
-    with pytest.raises(dw.InvalidArgument, match="cannot be written"):
+    with pytest.raises(dw.InvalidArgument, match="is not writable"):
         dw.diff({"w": fixed}, {"w": np.ones(3)}).apply_({"w": fixed})

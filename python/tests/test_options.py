@@ -20,12 +20,12 @@ WEIGHTS = {"w": np.arange(1000, dtype=np.float32)}
     ("option", "advice"),
     [
         ("sign", "write keys=dw.Keys(sign=...)"),
-        ("sign_key", "do you mean keys=dw.Keys(sign=...)?"),
+        ("sign_key", "did you mean keys=dw.Keys(sign=...)?"),
         ("threads", "write options=dw.PublishOptions(limits=dw.Limits(threads=...))"),
         ("include", "write select=dw.Select(include=...)"),
-        ("anchor_every", "do you mean anchors=dw.Anchors(every=...)?"),
+        ("anchor_every", "did you mean anchors=dw.Anchors(every=...)?"),
         ("timeout_seconds", "write options=dw.PublishOptions(hook_before_commit=dw.Hook(timeout_seconds=...))"),
-        ("snapshoot", "do you mean snapshot=...?"),
+        ("snapshoot", "did you mean snapshot=...?"),
         ("zzz", "it has store, tensors, dtype, select,"),
     ],
 )
@@ -37,7 +37,7 @@ def test_unknown_option_names_its_group(store: str, option: str, advice: str) ->
 
 
 def test_unknown_options_of_replicas_and_chains(store: str, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"Replica has no option 'trust_key'; do you mean accept=dw\.Accept\(trust=\.\.\.\)\?"):
+    with pytest.raises(TypeError, match=r"Replica has no option 'trust_key'; did you mean accept=dw\.Accept\(trust=\.\.\.\)\?"):
         dw.Replica(store, tmp_path, trust_key="x")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"write cuda=dw\.Cuda\(stream=\.\.\.\)"):
         dw.TensorReplica(store, WEIGHTS, stream=1)  # type: ignore[call-arg]
@@ -48,10 +48,10 @@ def test_unknown_options_of_replicas_and_chains(store: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
-        ({"keys": "trainer"}, "keys is 'trainer', and must be dw.Keys(sign=...)"),
-        ({"anchors": 50}, 'anchors is 50, and must be dw.Anchors(every=...) or "only"'),
+        ({"keys": "trainer"}, "keys='trainer': must be dw.Keys(sign=...)"),
+        ({"anchors": 50}, 'anchors=50: must be dw.Anchors(every=...) or "only"'),
         ({"anchors": "all"}, "must be dw.Anchors(every=...)"),
-        ({"options": {"limits": 1}}, "options is {'limits': 1}, and must be dw.PublishOptions(hook_before_commit=...)"),
+        ({"options": {"limits": 1}}, "options={'limits': 1}: must be dw.PublishOptions(hook_before_commit=...)"),
         ({"options": dw.PublishOptions(limits=dw.Limits(threads=-1))}, "Limits(threads=-1): must be a whole number, 0 or more"),
         ({"options": dw.PublishOptions(part_bytes="1")}, "PublishOptions(part_bytes='1'): must be a whole number"),  # type: ignore[arg-type]
         ({"anchors": dw.Anchors(every=1.5)}, "Anchors(every=1.5): must be a whole number"),  # type: ignore[arg-type]
@@ -67,7 +67,7 @@ def test_names_values_of_the_wrong_type(store: str, options: dict[str, Any], adv
 
 
 def test_names_groups_of_the_wrong_type() -> None:
-    with pytest.raises(TypeError, match=r"PublishOptions: hook_before_commit is 'exit 3', and must be dw.Hook\(command=...\)"):
+    with pytest.raises(TypeError, match=r"PublishOptions: hook_before_commit='exit 3': must be dw.Hook\(command=...\)"):
         dw.PublishOptions(hook_before_commit="exit 3")  # type: ignore[arg-type]
 
 
@@ -76,18 +76,18 @@ def test_names_groups_of_the_wrong_type() -> None:
     [
         (lambda store: dw.Publisher(store, WEIGHTS, anchors="only", snapshot="pinned"), "there is no snapshot"),
         (lambda store: dw.Publisher(store, WEIGHTS, anchors="only", snapshot="device"), "there is no snapshot"),
-        (lambda store: dw.Publisher(store, WEIGHTS, snapshot=""), 'leave it out, or say "memory"'),
+        (lambda store: dw.Publisher(store, WEIGHTS, snapshot=""), 'omit it, or use "memory"'),
         (lambda store: dw.Publisher(store, snapshot="folder", group=thread_ranks(2)[0]), "in memory, not in a folder"),
         (lambda store: dw.Publisher(store, WEIGHTS, group=ThreadRank(2, 2, [], Barrier(2))), "rank 2 of 2"),
-        (lambda store: dw.Publisher(store, WEIGHTS, group="world"), "group: a str is neither a torch process group nor"),
+        (lambda store: dw.Publisher(store, WEIGHTS, group="world"), "group: str is neither a torch process group nor"),
         (lambda store: dw.Publisher(store, WEIGHTS, group=thread_ranks(2)[0]).publish_checkpoint("x"), "from one process"),
         (lambda store: dw.Publisher(store, WEIGHTS, keys=dw.Keys(change=True)), 'give the new key, or "unsigned"'),
         (lambda store: dw.Publisher(store, WEIGHTS, keys=dw.Keys(sign="key", change="unsigned")), "exclude each other"),
         (lambda store: dw.TensorReplica(store, WEIGHTS, select=dw.Select(trainable_only=True)), "trainable"),
-        (lambda _: dw.Keys(sign=""), "leave it out to go without"),
+        (lambda _: dw.Keys(sign=""), "omit it if it is not needed"),
         (lambda _: dw.Keys(change="never"), 'must be False, True or "unsigned"'),  # type: ignore[arg-type]
-        (lambda _: dw.Accept(trust=""), "leave it out to go without"),
-        (lambda _: dw.Hook(""), "leave the hook out"),
+        (lambda _: dw.Accept(trust=""), "omit it if it is not needed"),
+        (lambda _: dw.Hook(""), "omit the hook"),
     ],
 )
 def test_refuses_contradictions(store: str, contradiction: Callable[[str], object], words: str) -> None:

@@ -95,8 +95,8 @@ class _Module:
         ((_Module(), Path("store")), r"_Module; the store comes first"),
         ((_Module(), model()), r"_Module; a store is a path, a URL or a dw.Store"),
         (("memory:x", "/models/a"), r"of type str; give a model .*dw.Publisher\(store\).publish_checkpoint\(path\)"),
-        (("memory:x", [np.zeros(2), np.zeros(3)]), r"numpy.ndarray, which has no name; .*dict\(model.named_parameters\(\)\)"),
-        (("memory:x", [("a", np.zeros(2)), np.zeros((2, 2))]), r"has a numpy.ndarray, which has no name"),
+        (("memory:x", [np.zeros(2), np.zeros(3)]), r"contains a numpy.ndarray; .*dict\(model.named_parameters\(\)\)"),
+        (("memory:x", [("a", np.zeros(2)), np.zeros((2, 2))]), r"contains a numpy.ndarray"),
         (("memory:x", iter([np.zeros(2)])), r"can be read only once; .*dict\(model.named_parameters\(\)\)"),
     ],
 )

@@ -1,1 +1,1 @@
-"""What `deltawire` is made of; import from the public modules instead."""
+"""Implementation of `deltawire`; import from the public modules instead."""

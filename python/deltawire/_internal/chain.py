@@ -1,4 +1,4 @@
-"""A chain: its versions, what they changed, what is kept of them."""
+"""A chain: its versions, their changes, retention and maintenance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `deltawire doctor` says of this Python: versions of packages, and whether engines will find deltawire's plugins."""
+"""Checks of `deltawire doctor` for this Python: versions of packages, and whether engines find deltawire's plugins."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ SUPPORTED: dict[str, tuple[str, str]] = {
     "peft": ("0", ""),
     "nixl": ("1", "1"),
 }
-"""First and last release that deltawire is known to work with; "5" as the last covers 5.1; "": there is none."""
+"""First and last release that deltawire supports. "5" as the last includes 5.1; "": no limit."""
 
 PLUGINS = {"vllm": "vllm.general_plugins", "sglang": "sglang.srt.plugins"}
 
 Check = dict[str, str]
-"""What is looked at, what was found, and what to do; nothing to do: "next" is empty."""
+"""What was checked, what was found, and what to do ("next"; empty: nothing)."""
 
 
 def checks() -> list[Check]:
-    """Reads what is installed, and imports none of it."""
+    """Check installed packages without importing them."""
     found = {package: _version(package) for package in SUPPORTED}
     said = [_check("python", f"{platform.python_version()}, {sys.executable}")]
     said += [_check_version(package, version) for package, version in found.items() if version]
@@ -45,7 +45,7 @@ def _check(what: str, detail: str, next: str = "") -> Check:
 
 def _version(package: str) -> str | None:
     try:
-        return str(metadata.version(package) or "0")  # without one it is broken
+        return str(metadata.version(package) or "0")  # None: the installation is broken
     except metadata.PackageNotFoundError:
         return None
 

@@ -1,8 +1,8 @@
-"""Which state of which run: what is held, served or asked for."""
+"""Identities of versions: held, served or requested."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from deltawire.errors import InvalidArgument
 
@@ -24,17 +24,30 @@ class Identity(NamedTuple):
 
 
 def identity_of(value: tuple[str, int, str] | None) -> Identity | None:
-    """From what the extension reports."""
+    """From a tuple of the extension."""
     return None if value is None else Identity(*value)
 
 
 def is_before(one: Identity | None, other: Identity | None) -> bool:
-    """Whether both are of one run, and the other is the later version."""
+    """Whether both are of the same run and `other` is later."""
     return one is not None and other is not None and one.run == other.run and one.version < other.version
 
 
+def as_dict(identity: Identity | None) -> dict[str, Any] | None:
+    """For JSON."""
+    return None if identity is None else identity._asdict()
+
+
+def salted(salt: str | None, served: Identity | None) -> str | None:
+    """The cache salt of a request: only requests of the same version share cached prefixes."""
+    if served is None:
+        return salt
+    own = (salt or "").partition("|deltawire=")[0]
+    return f"{own}|deltawire={served.run}/{served.version}/{served.manifest}"
+
+
 class Wanted(NamedTuple):
-    """A requested version, or a later one; None for run or manifest: any."""
+    """A requested version or a later one; None: any."""
 
     version: int | None = None
     run: str | None = None
@@ -42,7 +55,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, value: Wanted | Identity | int | None) -> Wanted:
-        """From a number, an identity, or nothing: any version."""
+        """From a number or an identity; None: any version."""
         if isinstance(value, Wanted):
             return value
         if isinstance(value, Identity):
@@ -52,7 +65,7 @@ class Wanted(NamedTuple):
         return cls(value)
 
     def is_met_by(self, held: Identity | None) -> bool:
-        """Whether it is the wanted version, or a later one of the same run."""
+        """Whether `held` is the wanted version, or a later one of the same run."""
         if held is None or (self.run is not None and held.run != self.run):
             return False
         if self.version is None or held.version > self.version:
@@ -65,4 +78,4 @@ class Wanted(NamedTuple):
 
 
 ANY = Wanted()
-"""Whatever version there is."""
+"""Any version."""

@@ -1,4 +1,4 @@
-"""Options in groups, each with one idea. A group is only needed where something in it is not as usual.
+"""Options in groups. Pass a group only to change its defaults.
 
 >>> import numpy as np, deltawire as dw
 >>> publisher = dw.Publisher(
@@ -26,10 +26,10 @@ from deltawire.errors import InvalidArgument
 Path = str | os.PathLike[str]
 
 Names = str | Sequence[str] | Callable[[str], bool]
-"""Some of a model's names: patterns as the shell has them (`"*.lora_?.*"`), or what says yes to a name."""
+"""Selects names of a model: shell patterns (`"*.lora_?.*"`), or a function that returns whether to use a name."""
 
 Rename = Callable[[str], str]
-"""From a name in the model to the one in the chain."""
+"""Maps a name in the model to the name in the chain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Keys:
     """True: allow another `sign` key. "unsigned": stop signing."""
 
     def __post_init__(self) -> None:
-        """Refuse what could be misunderstood."""
+        """Refuse empty paths and unknown values."""
         _refuse_empty(self, "sign", "trust")
         if self.change not in (False, True, "unsigned"):
             raise InvalidArgument(f'Keys(change={self.change!r}): must be False, True or "unsigned"')
@@ -83,9 +83,9 @@ class Hook:
     timeout_seconds: float = 600
 
     def __post_init__(self) -> None:
-        """Refuse what does nothing."""
+        """Refuse an empty command."""
         if not self.command:
-            raise InvalidArgument("Hook: the command is empty; leave the hook out")
+            raise InvalidArgument("Hook: the command is empty; omit the hook")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,7 @@ class Accept:
     """Refuse lower versions."""
 
     def __post_init__(self) -> None:
-        """Refuse what could be misunderstood."""
+        """Refuse empty paths and runs."""
         _refuse_empty(self, "trust", "run")
 
 
@@ -141,7 +141,7 @@ def _refuse_empty(group: Any, *names: str) -> None:
     for name in names:
         value = getattr(group, name)
         if value == "":
-            raise InvalidArgument(f"{type(group).__name__}({name}={value!r}): is empty; leave it out to go without")
+            raise InvalidArgument(f"{type(group).__name__}({name}={value!r}): is empty; omit it if it is not needed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +165,7 @@ class PublishOptions:
     """Allow a store without conditional put."""
 
     def __post_init__(self) -> None:
-        """Refuse what is none of the choices."""
+        """Check the types of option groups."""
         check_options("PublishOptions", [field.name for field in fields(self)], vars(self))
 
 
@@ -180,16 +180,16 @@ _GROUPS: dict[str, type[Any]] = {
     "copy_on_write": CopyOnWrite,
     "options": PublishOptions,
 }
-"""The options that are groups, under their names."""
+"""Option groups by option name."""
 
 _WORDS = {"anchors": ("only",)}
-"""What may stand in place of a group."""
+"""Words that are accepted instead of a group."""
 
 P = ParamSpec("P")
 
 
 def explained(init: Callable[P, None]) -> Callable[P, None]:
-    """For an `__init__`: a `TypeError` says where an unknown option belongs, and how a group is written."""
+    """Decorator of an `__init__`: the `TypeError` for a wrong option says how to write it."""
     known = list(signature(init).parameters)
 
     @wraps(init)
@@ -201,7 +201,7 @@ def explained(init: Callable[P, None]) -> Callable[P, None]:
 
 
 def check_options(owner: str, known: Iterable[str], given: Mapping[str, Any]) -> None:
-    """`TypeError` for names that are not known, and for groups that are something else."""
+    """`TypeError` for unknown options, and for values of groups that have another type."""
     known = [name for name in known if name != "self"]
     for name, value in given.items():
         if name not in known:
@@ -211,21 +211,21 @@ def check_options(owner: str, known: Iterable[str], given: Mapping[str, Any]) ->
             continue
         others = "".join(f' or "{word}"' for word in words)
         first = fields(group)[0].name
-        raise TypeError(f"{owner}: {name} is {value!r}, and must be dw.{group.__name__}({first}=...){others}")
+        raise TypeError(f"{owner}: {name}={value!r}: must be dw.{group.__name__}({first}=...){others}")
 
 
 def _hint(name: str, known: list[str]) -> str:
-    places: dict[str, list[str]] = {}  # what to write, for names of options and of fields
+    places: dict[str, list[str]] = {}  # option or field: how to write it
     for option, text in _places(known):
         places.setdefault(option, []).append(text)
     if name in places:
         return ": write " + " or ".join(places[name])
     close = get_close_matches(name, places, n=1)
-    return f"; do you mean {' or '.join(places[close[0]])}?" if close else f"; it has {', '.join(known)}"
+    return f"; did you mean {' or '.join(places[close[0]])}?" if close else f"; it has {', '.join(known)}"
 
 
 def _places(options: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Names of options, and of fields of groups, with what to write for each."""
+    """Names of options and of fields of groups, with how to write each."""
     for option in options:
         group = _GROUPS.get(option)
         inner = [(option, "...")] if group is None else list(_places(field.name for field in fields(group)))

@@ -1,4 +1,4 @@
-"""What people read: numbers with units, progress bars, records of `logging`."""
+"""Output for people: numbers with units, progress bars, log records."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def plural(count: int, noun: str) -> str:
 
 
 Callback = Callable[[int, int], bool | None]
-"""Called now and then with bytes done and bytes to do; returning False cancels, and so does an exception."""
+"""Called regularly with the bytes done and the total; False or an exception cancels."""
 
 Progress = bool | Callback
-"""`True`: a tqdm bar, which needs tqdm: `pip install 'deltawire[progress]'`."""
+"""True: a tqdm bar (`pip install 'deltawire[progress]'`)."""
 
 
 def callback_of(progress: Progress, label: str) -> Callback | None:
-    """What the extension is to call; None: nothing."""
+    """The callback for the extension, if any."""
     if callable(progress):
         return progress
     return _bar(label) if progress else None
@@ -57,9 +57,9 @@ def _bar(label: str) -> Callback:
 
     def show(done: int, total: int) -> None:
         nonlocal bar, ended
-        if done >= total and ended:  # told once more
+        if done >= total and ended:  # a repeated last call
             return
-        if bar is not None and done < bar.n:  # the call before was broken off
+        if bar is not None and done < bar.n:  # the previous operation was interrupted
             bar.close()
             bar = None
         if bar is None:
@@ -76,7 +76,7 @@ def _bar(label: str) -> Callback:
 
 _LOGGER = logging.getLogger("deltawire.events")
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
-"""By the extension's numbers."""
+"""By the level numbers of the extension."""
 
 
 def _listen(level: int, event: str, fields: dict[str, Any]) -> None:
@@ -87,7 +87,7 @@ def _listen(level: int, event: str, fields: dict[str, Any]) -> None:
 
 
 def listen() -> None:
-    """Hand events to `logging` from now on, until the interpreter ends. Called when the package is imported."""
+    """Send events to `logging` until the interpreter exits. Called when the package is imported."""
     _LOGGER.addHandler(logging.NullHandler())
     _core.set_log_listener(_listen)
-    atexit.register(_core.set_log_listener, None)  # threads of the library may outlive it
+    atexit.register(_core.set_log_listener, None)  # threads of the library may outlive the interpreter

@@ -1,4 +1,4 @@
-"""The trainer's side."""
+"""`Publisher`: the trainer's side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from deltawire.reports import PublishReport, SnapshotMemory
 log = logging.getLogger("deltawire")
 
 Files = Sequence[Path] | None
-"""Files beside the weights; None: those of the version before."""
+"""Files beside the weights; None: the last version's."""
 
 
 class _Outcome(Future[PublishReport]):
@@ -49,14 +49,14 @@ class _Outcome(Future[PublishReport]):
 
 
 class Background:
-    """At most one call in a thread. The thread is no daemon: the interpreter waits for it before it exits."""
+    """Runs one call at a time in a non-daemon thread, which the interpreter waits for at exit."""
 
     def __init__(self) -> None:
         self._outcome: _Outcome | None = None
         self._threads: list[threading.Thread] = []
 
     def start(self, call: Callable[[], PublishReport]) -> Future[PublishReport]:
-        """Run `call` in a thread; the one before must have landed."""
+        """Run `call` in a thread; the previous call must have ended."""
         outcome = self._outcome = _Outcome()
         outcome.set_running_or_notify_cancel()
 
@@ -72,7 +72,7 @@ class Background:
         return outcome
 
     def wait(self) -> None:
-        """Wait for a pending version; raise its error, unless the future was asked for it."""
+        """Wait for a pending version; raise its error unless the future has returned it."""
         outcome, asked = self._outcome, self._outcome is not None and self._outcome.asked
         if outcome is None:
             return
@@ -83,10 +83,10 @@ class Background:
 
     def join(self) -> None:
         """Wait until the thread has ended, callbacks included."""
-        if self._outcome is not None:  # it has not: the wait was interrupted
+        if self._outcome is not None:  # `wait` was interrupted
             return
         for thread in self._threads:
-            if thread is not threading.current_thread():  # a callback closes
+            if thread is not threading.current_thread():  # `close` was called by a callback of the future
                 thread.join()
 
     def report(self) -> None:
@@ -101,8 +101,8 @@ def _log_failure(outcome: Future[PublishReport]) -> None:
 
 
 _DENSE_FLOAT32 = (
-    "most weights are float32, and most of their elements changed; if engines serve bfloat16, publish that, "
-    'of which far fewer change: dw.Publisher(store, model, dtype="bfloat16")'
+    "most weights are float32, and most of their elements changed; if engines serve bfloat16, publish bfloat16, "
+    'where far fewer elements change: dw.Publisher(store, model, dtype="bfloat16")'
 )
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class Publisher(Closing):
         anchors, rare = anchors or Anchors(), options or PublishOptions()
         folder = _snapshot_folder(snapshot)
         if anchors == "only" and snapshot in ("pinned", "device"):
-            raise InvalidArgument(f'snapshot="{snapshot}": with anchors="only" there is no snapshot; leave it out')
+            raise InvalidArgument(f'snapshot="{snapshot}": with anchors="only" there is no snapshot; omit it')
         self._adapter = _adapter_of(adapter, tensors, quantize)
         tensors = tensors if self._adapter is None else self._adapter.tensors
         self._tensors = tensors
@@ -177,7 +177,7 @@ class Publisher(Closing):
         choice = Choice(select or Select(), cast_name(dtype))
         self._quantizer = _quantizer_of(quantize, choice)
         self._reader = reader_for(tensors, choice, group, on_host=snapshot == "memory", quantizer=self._quantizer)
-        self._turn = RLock()  # the reader knows of one version at a time; a callback that publishes is told so
+        self._turn = RLock()  # one publish at a time; reentrant, so that the library can refuse a callback that publishes
         self._background = Background()
         weakref.finalize(self, self._background.report)
         self._core = _core.Publisher(
@@ -243,7 +243,7 @@ class Publisher(Closing):
         1
         """
         source = self._tensors if tensors is None else tensors
-        self._core.check_process()  # a forked child would wait for its turn forever
+        self._core.check_process()  # a forked child process would wait forever for the lock
         with self._turn:
             return self._publish(source, extra_files, wait, step)
 
@@ -255,7 +255,7 @@ class Publisher(Closing):
 
         def checked() -> tuple[Source, list[str] | None]:
             if source is None:
-                raise InvalidArgument("publish: no tensors, neither here nor in the constructor")
+                raise InvalidArgument("publish: no tensors were given, here or to the constructor")
             files = extra_files if self._adapter is None else self._adapter.files(extra_files)
             return source, None if files is None else [os.fspath(file) for file in files]
 
@@ -266,7 +266,7 @@ class Publisher(Closing):
             if not wait:
                 core.capture(wanted, files, step)
 
-        def finish() -> PublishReport:  # not with the tensors: the trace of a failure would keep them
+        def finish() -> PublishReport:  # does not refer to the tensors: a traceback would keep them
             with reader.failing():
                 version = _reported(commit())
             said = reader.published()
@@ -290,14 +290,14 @@ class Publisher(Closing):
             from deltawire.quantize.checks import check_whole
 
             check_whole(pathlib.Path(checkpoint), self._quantizer.scheme_of)
-        self._reader.failed()  # the last version is not the model's
+        self._reader.failed()  # the last version is the checkpoint, not the model
         version = _reported(self._core.publish_checkpoint(checkpoint))
         if self._quantizer is None or self._tensors is None:
             return version
         try:
             unlike = self._reader.compare(self._tensors, checkpoint)
-        except Exception as error:  # the version is committed all the same
-            unlike = f"{checkpoint} could not be compared with what the trainer's weights are quantised to: {error}"
+        except Exception as error:  # the version is already committed
+            unlike = f"{checkpoint}: cannot be compared with the trainer's quantised weights: {error}"
         return replace(version, warnings=(*version.warnings, unlike)) if unlike else version
 
     def close(self) -> None:
@@ -309,7 +309,7 @@ class Publisher(Closing):
             self._core.close()
 
     def _wait_for_last(self) -> None:
-        self._core.check_process()  # a forked child has no thread to wait for
+        self._core.check_process()  # a forked child process has no such thread
         self._background.wait()
 
     def __repr__(self) -> str:
@@ -355,7 +355,7 @@ def _adapter_of(spec: bool | str, model: Any, quantize: Any) -> Adapter | None:
     if spec is False:
         return None
     if quantize is not None:
-        raise InvalidArgument("adapter and quantize: engines load LoRA in floating point alone; leave one of them out")
+        raise InvalidArgument("adapter and quantize: engines load LoRA only in floating point; omit one of them")
     from deltawire.trainers.peft import Adapter  # needs torch and peft
 
     return Adapter(model, None if spec is True else spec)
@@ -367,5 +367,5 @@ def _snapshot_folder(snapshot: Path | None) -> str | None:
         return None
     folder = os.fspath(snapshot)
     if not folder:
-        raise InvalidArgument('snapshot: is empty; leave it out, or say "memory"')
+        raise InvalidArgument('snapshot: is empty; omit it, or use "memory"')
     return folder

@@ -1,4 +1,4 @@
-"""Ranks that publish together: who publishes what, and whose failure it was."""
+"""Ranks that publish together: which rank publishes which part, and how all learn of a failure."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Group(Protocol):
 
 
 class Ranks:
-    """The ranks of a group. Only forms, reports and failures go through it; weights go to the store, from each rank."""
+    """The ranks of a group, which exchange forms, reports and errors. Each rank writes weights to the store itself."""
 
     def __init__(self, group: Group) -> None:
         if not all(hasattr(group, name) for name in ("rank", "size", "all_gather")):
             raise InvalidArgument(
-                f"group: a {type(group).__name__} is neither a torch process group nor a dw.Group (rank, size, all_gather)"
+                f"group: {type(group).__name__} is neither a torch process group nor a dw.Group (rank, size, all_gather)"
             )
         self._group = group
         self.rank, self.world = group.rank, group.size
@@ -44,26 +44,26 @@ class Ranks:
         self._shared: list[Any] | None = None
 
     def all_gather(self, data: bytes) -> list[bytes]:
-        """What all ranks give, by rank."""
+        """The data of all ranks, by rank."""
         try:
             return list(self._group.all_gather(data))
-        except (RuntimeError, OSError) as error:  # a rank that ended, or the group's time-out, as torch and others say it
+        except (RuntimeError, OSError) as error:  # a rank has ended, or the group timed out
             first = str(error).strip().split("\n")[0]
             raise Unavailable(f"rank {self.rank} of {self.world}: another rank does not answer: {first}") from error
 
     def gather(self, about: str, words: Any) -> list[Any]:
-        """What all ranks say, this one too, by rank. All must say it `about` the same."""
+        """The objects of all ranks, by rank. All ranks must pass the same `about`."""
         head = f"deltawire {about}\n".encode()
         gathered = self.all_gather(head + pickle.dumps(words))
         for rank, data in enumerate(gathered):
             if not data.startswith(head):
                 raise InvalidArgument(
-                    f"rank {self.rank} reports {about}, rank {rank} something different: every rank must publish every version"
+                    f"rank {self.rank} sent {about}, but rank {rank} something else; every rank must publish every version"
                 )
         return [pickle.loads(data[len(head) :]) for data in gathered]
 
     def all_or_none(self, call: Callable[[], Result]) -> Result:
-        """What `call` gives, on every rank. Where one of them fails all do, with an error that names it."""
+        """The result of `call`. If it fails on a rank, every rank raises an error that names that rank."""
         result, failure = None, None
         try:
             result = call()
@@ -78,9 +78,9 @@ class Ranks:
         return cast(Result, result)
 
     def share_out(self, forms: Iterable[Form]) -> set[Form]:
-        """Which of the forms are this rank's to publish: of those that hold the same box, replicas, the lowest rank has it."""
+        """The forms that this rank publishes: the lowest of the ranks that hold the same box does."""
         forms = list(forms)
-        news = self.gather("boxes", None if forms == self._shared else forms)  # most of the time there are none
+        news = self.gather("boxes", None if forms == self._shared else forms)  # usually None: unchanged
         self._shared = forms
         for rank, theirs in enumerate(news):
             if theirs is not None:
@@ -94,12 +94,12 @@ class Ranks:
 
     @property
     def names(self) -> set[str]:
-        """Of all tensors that a rank holds something of, as of the last `share_out`."""
+        """Tensors of which any rank held a part in the last `share_out`."""
         return {form.name for theirs in self._forms for form in theirs}
 
 
 def _words(failure: Exception) -> tuple[int, str]:
-    """Code and message, for the others."""
+    """Code and message, for other ranks."""
     if isinstance(failure, Error):
         return failure.exit_status, failure.message
     return Cancelled.exit_status, f"{type(failure).__name__}: {failure}"

@@ -1,4 +1,4 @@
-"""From what a trainer hands over to the tensors of one publish: which of them, under which names, and as what."""
+"""Selects, renames and casts a trainer's tensors for a publish."""
 
 from __future__ import annotations
 
@@ -15,40 +15,49 @@ from deltawire._internal.ranks import Ranks
 from deltawire._internal.tensors import Source, Tensor, named_tensors, readable
 from deltawire.errors import InvalidArgument
 
-# What weights may be published as; the names that numpy and torch have for it.
+# Dtypes that weights can be cast to, by their names in numpy and torch.
 _DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What the caller said of a model's tensors. Names are the model's own; renaming comes last."""
+    """The caller's selection of tensors. It applies to names in the model; renaming comes last."""
 
     select: Select
     cast: str | None = None
 
     def has(self, name: str) -> bool:
-        """Whether a tensor of the model is meant."""
+        """Whether a tensor of the model is selected."""
         include, exclude = self.select.include, self.select.exclude
         wanted = include is None or _named(include, name)
         return wanted and not (exclude is not None and _named(exclude, name))
 
+    def refuse_trainable_only(self) -> None:
+        """Called for arrays."""
+        if self.select.trainable_only:
+            raise InvalidArgument("trainable_only: needs a torch module; arrays do not say what is trainable")
+
+    def of(self, source: Source) -> Iterator[tuple[str, Any]]:
+        """The selected tensors, under the model's names."""
+        return ((name, value) for name, value in named_tensors(source) if self.has(name))
+
     def renamed(self, pairs: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-        """The pairs under their names in the chain. One may come several times, for boxes of a tensor, but not by accident."""
+        """The pairs under their names in the chain. Two names of the model must not become one."""
         origin: dict[str, str] = {}
         rename = self.select.rename
         for name, value in pairs:
             if not isinstance(name, str):
-                raise InvalidArgument(f"names of tensors must be str, and {name!r} is {type(name).__name__}")
+                raise InvalidArgument(f"names of tensors must be str, not {type(name).__name__}: {name!r}")
             new = name if rename is None else rename(name)
             if not isinstance(new, str):
-                raise InvalidArgument(f'tensor "{name}": rename gave {new!r}, no name')
+                raise InvalidArgument(f'tensor "{name}": rename returned {new!r}, which is not a str')
             if origin.setdefault(new, name) != name:
                 raise InvalidArgument(f'tensor "{new}": both "{origin[new]}" and "{name}" are renamed to it')
             yield new, value
 
 
 def cast_name(dtype: Any) -> str | None:
-    """What a dtype of torch or numpy, or its name, is called in the safetensors format.
+    """The safetensors name of a dtype of torch or numpy, or of its name.
 
     >>> cast_name("bfloat16"), cast_name("BF16"), cast_name(None)
     ('BF16', 'BF16', None)
@@ -74,30 +83,32 @@ Result = TypeVar("Result")
 
 
 class Reader:
-    """For arrays of any kind; `deltawire.torch` has one that knows modules, shards and what was not touched."""
+    """Reads arrays of any kind; `deltawire.torch` has a subclass for modules and shards."""
 
     cuda_stream = 0
 
     def __init__(self, choice: Choice, ranks: Ranks | None) -> None:
-        if choice.select.trainable_only:
-            raise InvalidArgument("trainable_only: needs a torch module; arrays do not say what is trainable")
+        choice.refuse_trainable_only()
         self._choice = choice
         self.ranks = ranks
 
     def together(self, call: Callable[[], Result]) -> Result:
-        """What `call` gives; where there are ranks, a failure of one is raised by all."""
+        """The result of `call`; if it fails on one rank, all ranks raise."""
         return call() if self.ranks is None else self.ranks.all_or_none(call)
 
     def read(self, source: Source) -> list[_core.Tensor]:
-        """This rank's tensors as they are now; a failure of one rank is raised by all."""
-        return self.together(lambda: readable(self._choice.renamed(self._chosen(source))))
+        """This rank's current tensors; if one rank fails, all ranks raise."""
+        choice = self._choice
+        return self.together(
+            lambda: readable(choice.renamed((name, cast(value, choice.cast)) for name, value in choice.of(source)))
+        )
 
     def compare(self, source: Source, checkpoint: str) -> str:
-        """Of a reader that quantises: where the checkpoint is not what the model is quantised to, in words; empty: nowhere."""
+        """With a quantizer: a warning if the checkpoint differs from the quantised model, or ""."""
         return ""
 
     def published(self) -> str:
-        """What `read` gave last is the newest version. Gives what is to be said of it; empty: nothing."""
+        """The tensors that `read` returned last were published. Returns a warning, or ""."""
         return ""
 
     def failed(self) -> None:
@@ -105,21 +116,16 @@ class Reader:
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Around what may fail between `read` and `published`."""
+        """Call `failed` if the block raises."""
         try:
             yield
         except BaseException:
             self.failed()
             raise
 
-    def _chosen(self, source: Source) -> Iterator[tuple[str, Any]]:
-        for name, value in named_tensors(source):
-            if self._choice.has(name):
-                yield name, cast(value, self._choice.cast)
-
 
 def cast(value: Any, dtype: str | None) -> Any:
-    """The array as one of that dtype if it holds floats; integers stay what they are."""
+    """The array, to be published in that dtype if it holds floats."""
     tensor = value if isinstance(value, Tensor) else Tensor(value)
     if dtype is None or tensor.cast is not None or tensor.dtype is not None:
         return value
@@ -128,7 +134,7 @@ def cast(value: Any, dtype: str | None) -> Any:
 
 
 def reader_for(source: Source | None, choice: Choice, group: Any, **options: Any) -> Reader:
-    """One for torch where torch is in use, or is needed to quantise; it is not imported to find out."""
+    """A reader for torch if torch is imported already, or is needed to quantise."""
     if "torch" not in sys.modules and options.get("quantizer") is None:
         ranks = None if group is None else Ranks(group)
         return Reader(choice, ranks if ranks is not None and ranks.world > 1 else None)

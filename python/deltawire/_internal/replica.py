@@ -1,4 +1,4 @@
-"""The receiving side: in files, and in memory."""
+"""Replicas: in files, and in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from deltawire import _core
 from deltawire._internal.identity import Identity
@@ -18,34 +18,25 @@ from deltawire._internal.output import Progress, callback_of
 from deltawire._internal.reader import Choice
 from deltawire._internal.steps import Closing
 from deltawire._internal.stores import StoreLike, store_handle
-from deltawire._internal.tensors import Source, named_tensors, writable
+from deltawire._internal.tensors import Source, writable
 from deltawire.errors import BaseMismatch, Conflict, Error, InternalError, InvalidArgument, NotFound, Unsupported
 from deltawire.reports import PullReport, ReplicaState
 
 log = logging.getLogger("deltawire")
 
-# What no later attempt can change.
+# Errors that `follow` does not retry.
 _FINAL = (InvalidArgument, Unsupported, Conflict, BaseMismatch, InternalError)
 
 
-class _Replica(Protocol):
-    def head(self) -> int | None: ...
-    def pull(self, version: int | None, until: int | None = None, head: int | None = None) -> dict[str, Any]: ...
-    def prepare(self, version: int | None) -> dict[str, Any]: ...
-    def prepare_ahead(self) -> int: ...
-    def commit(self) -> dict[str, Any]: ...
-    def close(self) -> None: ...
-
-
-Core = TypeVar("Core", bound=_Replica)
+Core = TypeVar("Core", _core.Replica, _core.TensorReplica)
 
 
 class Pulling(Closing, Generic[Core]):
-    """A replica that may be there before its run is: it opens when there is one."""
+    """A replica that may be created before its run exists, and opens when it does."""
 
     def __init__(self, store: _core.Store, open_core: Callable[[], Core]) -> None:
         self._store = store
-        self._open_core = open_core
+        self._open_core: Callable[[], Core] = open_core
         self._core: Core | None = None
         self._closed = False
         self._try_open()
@@ -65,7 +56,7 @@ class Pulling(Closing, Generic[Core]):
 
     @property
     def version(self) -> int | None:
-        """What is held; None: nothing yet, or not known."""
+        """The version that it holds; None: none yet, or unknown."""
         raise NotImplementedError
 
     @property
@@ -112,12 +103,12 @@ class Pulling(Closing, Generic[Core]):
                 raise
             except Error as error:
                 if _core.is_ending():
-                    return  # a daemon thread's: nothing can be pulled any more
+                    return  # in a daemon thread: pulling is no longer possible
                 if until is not None and self.version is not None and self.version >= until:
-                    raise  # what was wanted is there: nothing is left to wait for
+                    raise  # `until` is reached: nothing left to wait for
                 pulled, wait = None, _core.follow_backoff(failures, interval)
                 failures += 1
-                log.warning("follow: %s; again in %.1f s", error, wait)
+                log.warning("follow: %s; retrying in %.1f s", error, wait)
             if pulled is not None and pulled.changed:
                 yield pulled
                 last_new = time.monotonic()
@@ -181,7 +172,7 @@ class Replica(Pulling[_core.Replica]):
             handle,
             lambda: _core.Replica(
                 handle,
-                folder,  # not of `self`, which it would hold: the store is let go of with the last who knows it
+                folder,  # not `self.local`: the lambda must not keep `self` alive
                 accept=accept or Accept(),
                 limits=limits or Limits(),
                 copy_on_write=copy_on_write,
@@ -224,29 +215,27 @@ def read_replica_state(local: str | os.PathLike[str]) -> ReplicaState:
 
 
 class Live:
-    """Arrays under their names in the chain; `deltawire.torch` has one that knows modules."""
+    """Arrays under their names in the chain; `deltawire.torch` has a subclass for modules."""
 
     cuda_stream = 0
 
     def __init__(self, source: Source, choice: Choice) -> None:
-        if choice.select.trainable_only:
-            raise InvalidArgument("trainable_only: needs a torch module; arrays do not say what is trainable")
-        chosen = ((name, value) for name, value in named_tensors(source) if choice.has(name))
-        self.pairs: list[tuple[str, Any]] = list(choice.renamed(chosen))
+        choice.refuse_trainable_only()
+        self.pairs: list[tuple[str, Any]] = list(choice.renamed(choice.of(source)))
 
     def written(self) -> None:
-        """They may have been written to."""
+        """Called after the arrays may have been written to."""
 
     def moved(self) -> str | None:
-        """The first that lies elsewhere in memory than `pairs` say: numpy's never do."""
+        """The name of a tensor whose memory has moved; never an array."""
         return None
 
     def rescan(self) -> None:
-        """Let `pairs` be where the arrays are now."""
+        """Update `pairs` to the current memory."""
 
 
 def live_tensors(source: Source, choice: Choice) -> Live:
-    """Those of torch where torch is in use; it is not imported to find out."""
+    """A `LiveModel` if torch is imported already."""
     if "torch" not in sys.modules:
         return Live(source, choice)
     from deltawire.torch.live import LiveModel
@@ -299,7 +288,7 @@ class TensorReplica(Pulling[_core.TensorReplica]):
         """
         live = live_tensors(tensors, Choice(select or Select()))
         gpu = cuda or Cuda()
-        writable(live.pairs)  # says what cannot be patched, even if there is no run yet
+        writable(live.pairs)  # raises for arrays that cannot be patched, even if there is no run yet
         handle, self._live = store_handle(store), live
         super().__init__(
             handle,
@@ -356,7 +345,7 @@ class TensorReplica(Pulling[_core.TensorReplica]):
         try:
             pulled = write()
         except BaseException:
-            self._live.written()  # by a part of it, perhaps
+            self._live.written()  # perhaps partly
             raise
         if pulled.changed:
             self._live.written()

@@ -1,4 +1,4 @@
-"""Base classes of what is closed at the end of a `with`, and of what proceeds version by version."""
+"""Base classes of context managers and of objects that move versions one by one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything. A second time does nothing."""
+        """Release everything. May be called twice."""
 
     def __enter__(self) -> Self:
         return self
@@ -37,7 +37,7 @@ class Steps(Closing, Generic[Step]):
         """Move the next version; None: none yet, or `last` was moved."""
 
     def __iter__(self) -> Iterator[Step]:
-        """All that are there now."""
+        """All versions that exist now."""
         return iter(self.next, None)
 
     def follow(self, *, interval: float = 1.0, timeout: float | None = None) -> Iterator[Step]:

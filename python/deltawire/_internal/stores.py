@@ -97,7 +97,7 @@ class Store(ABC):
         return f'<{type(self).__name__} "{self.url}">'
 
 
-class _BuiltinStore(Store):
+class BuiltinStore(Store):
     """A store of the library."""
 
     def __init__(self, handle: _core.Store) -> None:
@@ -127,11 +127,6 @@ class _BuiltinStore(Store):
 
     def __repr__(self) -> str:
         return f'<Store "{self.url}">'
-
-
-def built_in(handle: _core.Store) -> Store:
-    """A store of the library as people see it."""
-    return _BuiltinStore(handle)
 
 
 StoreLike = Union[str, "os.PathLike[str]", Store]
@@ -167,7 +162,7 @@ def open_store(
     >>> [info.name for info in store.list("a/")]
     ['a/b']
     """
-    return _BuiltinStore(
+    return BuiltinStore(
         _core.open_store(
             _lasting(os.fspath(url)),
             endpoint=endpoint,
@@ -198,7 +193,7 @@ class Server(Closing):
         return self._core.url
 
     def close(self) -> None:
-        """Answer what was asked, and end."""
+        """Finish current requests, then stop."""
         self._core.close()
         if self._arena is not None:
             self._arena.close()
@@ -240,12 +235,12 @@ def serve(
 
 
 def _lasting(url: str) -> str:
-    """A path that stays what it is when the process goes to another folder."""
+    """An absolute path, independent of the working directory."""
     return url if "://" in url or url.startswith("memory:") or not url else os.path.abspath(url)
 
 
 def store_handle(store: StoreLike) -> _core.Store:
-    """The library's view of a store."""
+    """The store as the extension uses it."""
     if not isinstance(store, Store):
         store = open_store(store)
-    return store.handle if isinstance(store, _BuiltinStore) else _core.adapt_store(store)
+    return store.handle if isinstance(store, BuiltinStore) else _core.adapt_store(store)

@@ -1,14 +1,18 @@
-"""Live weights inside serving engines: `vllm` and `sglang`, and what the two share.
+"""Live weights inside serving engines: `vllm` and `sglang`, and their common code.
 
-- `loads`: where an engine's own `load_weights` copies a checkpoint's tensors to, found without writing anything
-- `map`: those places as numbers: from elements of tensors to elements of an engine's arrays
-- `atomic`: which tensors change together or not at all
-- `undo`: what an engine's own loader overwrites, to be put back
-- `checkpoint`: the tensors of the host's local checkpoint
-- `worker`: one worker of an engine: stages a version while it serves, writes it in a pause, proves it, takes it back
-- `proof`: what all workers of an engine hold, against what a version says
-- `host`: the host's replica, in a thread of one of its workers
-- `group`: the workers of one engine, who go to a version together
-- `settings`: what operators say
-- `ready`: waits, from outside, until engines serve a version
+- `loads`: records where an engine's `load_weights` copies checkpoint tensors, without writing
+- `map`: maps elements of checkpoint tensors to elements of the engine's arrays
+- `atomic`: groups of tensors that must change together
+- `undo`: restores what an engine's loader has overwritten
+- `copies`: copies of weights outside parameters and buffers
+- `checkpoint`: reads the host's local checkpoint
+- `worker`: a worker of an engine: stages a version, writes it in a pause, verifies it, or reverts it
+- `member`: a worker process: `worker`, its host and its staging thread
+- `proof`: compares the weights of all workers with a version
+- `host`: fetches versions for all workers of a host, in a background process
+- `workers`: files in which workers report their state
+- `group`: agreement between the workers of an engine
+- `follower`, `routes`: in the server: updates the engine, and answers operators
+- `settings`: options of operators
+- `ready`: waits until servers serve a version
 """

@@ -1,4 +1,4 @@
-"""An engine that follows a chain of adapters: a LoRA under one name, whose newest version answers (docs/lora.md)."""
+"""Follows a chain of LoRA adapters: requests for one name use the newest version (docs/lora.md)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from deltawire._internal.chain import Chain
-from deltawire._internal.identity import ANY, Identity, Wanted
+from deltawire._internal.identity import ANY, Identity, Wanted, as_dict
 from deltawire._internal.options import CopyOnWrite, Keys
 from deltawire._internal.stores import StoreLike
 from deltawire.engines.follower import Follower
@@ -34,65 +34,65 @@ from deltawire.live import Proof
 log = logging.getLogger("deltawire")
 
 _GRACE_SECONDS = 60.0
-"""A version is kept that long after it was replaced: a request may have been given it, and not have reached the engine yet."""
+"""How long a replaced version stays loaded, for requests that have not reached the engine yet."""
 _SWEEP_SECONDS = 5.0
 
 
 @dataclass
 class Loaded:
-    """A version that the engine's workers hold."""
+    """A version that the engine's workers have loaded."""
 
     version: Identity
     folder: Path
     label: str
     """The engine's name for it: `NAME@VERSION`."""
     handle: Any
-    """What the engine calls it by."""
+    """The engine's handle."""
     replaced: float = 0.0  # time.monotonic()
 
 
 class AdapterCalls(Protocol):
-    """How the follower speaks with an engine about adapters."""
+    """Calls of an engine about adapters."""
 
     async def load(self, label: str, folder: Path) -> Any:
-        """On all workers, or on none: then it says why. The version that is served is not touched. Gives a handle."""
+        """Load on all workers, or on none and raise; other versions are not affected. Returns a handle."""
 
     async def unload(self, handle: Any) -> None:
-        """On all workers."""
+        """Unload on all workers."""
 
     def serve(self, name: str, handle: Any) -> None:
-        """From now on requests for `name` begin with that one."""
+        """Use this version for new requests for `name`."""
 
     def is_served(self, name: str, handle: Any) -> bool:
-        """Whether they still do: another caller may have removed it."""
+        """Whether new requests use it; another caller may have removed it."""
 
     def running(self) -> dict[str, int]:
-        """How many requests run with which label."""
+        """The number of running requests by label."""
 
 
 class AdapterFollower(Follower):
-    """Loads each version beside the one that is served, and switches the name when all workers hold it."""
+    """Loads each version in addition to the served one, and switches the name when all workers have it."""
 
     def __init__(self, settings: Settings, engine: AdapterCalls, *, alive: Callable[[], bool] = lambda: True) -> None:
-        super().__init__(settings, engine, alive=alive)  # type: ignore[arg-type]  # nothing here pauses the engine
+        super().__init__(settings, engine, alive=alive)  # type: ignore[arg-type]  # adapters need no pause
         self._adapters = engine
         self._served: Loaded | None = None
-        self._leaving: list[Loaded] = []  # still on the workers
+        self._leaving: list[Loaded] = []  # replaced, but still loaded
         self._staged: Identity | None = None
-        self._suspect: str | None = None  # a proof that failed
+        self._suspect: str | None = None  # the message of a failed proof
         self._swept = 0.0
         self._stage = Stage(settings.local)
         self._host = Host(settings, copy_on_write=CopyOnWrite(keep=2))
         self._file: WorkerFile | None = None
 
     async def update(self, wanted: Wanted = ANY) -> Identity:
-        """To the local version: stage, prove, load on all workers, switch. One at a time."""
+        """Go to the local version: stage, verify, load on all workers, switch. One call at a time."""
         async with self.busy:
             held = await self.held()
             if held is None:
-                raise Unavailable(self._host.error or f"{self._settings.local}: holds no version yet")
+                raise Unavailable(self._host.error or f"{self.settings.local}: holds no version yet")
             if not wanted.is_met_by(held):
-                raise Unavailable(f"{self._settings.local}: holds {held}, and {wanted} was asked for")
+                raise Unavailable(f"{self.settings.local}: holds {held}, but {wanted} was requested")
             if self._is_current(held) and not self._suspect:
                 return held
             self.seen.state = "updating"
@@ -100,7 +100,7 @@ class AdapterFollower(Follower):
             try:
                 loaded = await self._load(held)
                 try:
-                    self._adapters.serve(self._settings.adapter, loaded.handle)
+                    self._adapters.serve(self.settings.adapter, loaded.handle)
                 except Exception:
                     self._leave(loaded)
                     await self._unload(loaded)
@@ -119,12 +119,12 @@ class AdapterFollower(Follower):
             return held
 
     async def prove(self, mode: str) -> dict[str, Any]:
-        """What the workers have loaded from, against what the version says."""
+        """Compare the loaded files with the version."""
         async with self.busy:
             served = self._served
             if served is None:
                 raise RuntimeError("no version is served yet")
-            settings, wrong, count = self._settings, [], 0
+            settings, wrong, count = self.settings, [], 0
             try:
                 store = settings.open_store()
                 count = await asyncio.to_thread(prove_adapter, served.folder, store, served.version, settings.trust)
@@ -135,16 +135,16 @@ class AdapterFollower(Follower):
             return served.version._asdict() | {"mode": mode, "num_tensors": count, "wrong": wrong, "unproven": []}
 
     def _say_served(self, served: Identity) -> None:
-        """For the heartbeat of this host."""
+        """Report the served version for the heartbeat of this host."""
         try:
             name = f"adapter-{socket.gethostname()}-{os.getpid()}-{id(self)}"
-            self._file = self._file or WorkerFile(self._settings.local, name)
+            self._file = self._file or WorkerFile(self.settings.local, name)
             self._file.note(served=served)
         except (Error, OSError) as error:
-            log.warning("deltawire: %s: %s", self._settings.local, error)
+            log.warning("deltawire: %s: %s", self.settings.local, error)
 
     def close(self) -> None:
-        """Let go of the folders."""
+        """Release the folders."""
         if self._file is not None:
             self._file.close()
         self._host.close()
@@ -161,10 +161,10 @@ class AdapterFollower(Follower):
 
     def _is_current(self, version: Identity) -> bool:
         last = self._served
-        return last is not None and last.version == version and self._adapters.is_served(self._settings.adapter, last.handle)
+        return last is not None and last.version == version and self._adapters.is_served(self.settings.adapter, last.handle)
 
     async def _load(self, version: Identity) -> Loaded:
-        label = f"{self._settings.adapter}@{version.version}"
+        label = f"{self.settings.adapter}@{version.version}"
         folder = await asyncio.to_thread(self._take, version)
         self._staged = version
         try:
@@ -174,29 +174,29 @@ class AdapterFollower(Follower):
             raise
 
     def _take(self, version: Identity) -> Path:
-        source = Path(self._settings.local, f"v{version.version:010d}")
+        source = Path(self.settings.local, f"v{version.version:010d}")
         if not source.is_dir():
-            raise Unavailable(self._host.error or f"{source}: is gone; there may be a newer version")
-        again = f"-{self.seen.heals + 1}" if self._suspect else ""  # the same version, from files that are right
+            raise Unavailable(self._host.error or f"{source}: no longer exists; there may be a newer version")
+        again = f"-{self.seen.heals + 1}" if self._suspect else ""  # a fresh copy of the same version
         folder = self._stage.take(source, f"{version.run[:8]}-v{version.version}{again}")
         try:
-            base, wanted = check_adapter(folder).get("base_model_name_or_path"), self._settings.base_model
+            base, wanted = check_adapter(folder).get("base_model_name_or_path"), self.settings.base_model
             if wanted and base != wanted:
-                raise InvalidArgument(f"{version} is an adapter for {base}, and this server takes those for {wanted}")
-            if self._settings.verify != "off" or self._suspect:
-                prove_adapter(folder, self._settings.open_store(), version, self._settings.trust)
+                raise InvalidArgument(f"{version} is an adapter for {base}, but this server accepts adapters for {wanted}")
+            if self.settings.verify != "off" or self._suspect:
+                prove_adapter(folder, self.settings.open_store(), version, self.settings.trust)
         except Exception:
             self._drop(folder)
             raise
         return folder
 
     def _drop(self, folder: Path) -> None:
-        """Unless a version that is loaded is in it: it may have been loaded twice."""
+        """Remove a folder, unless a loaded version uses it."""
         if all(folder != known.folder for known in self._known):
             self._stage.drop(folder)
 
     async def _sweep(self) -> None:
-        """Unload what no request runs with any more."""
+        """Unload replaced versions without running requests."""
         now = time.monotonic()
         if now - self._swept < _SWEEP_SECONDS or not self._leaving:
             return
@@ -208,7 +208,7 @@ class AdapterFollower(Follower):
 
     @property
     def _known(self) -> list[Loaded]:
-        """What the workers hold, the one that is served at the end."""
+        """All loaded versions, the served one last."""
         return self._leaving if self._served is None else [*self._leaving, self._served]
 
     def _leave(self, old: Loaded) -> None:
@@ -216,24 +216,24 @@ class AdapterFollower(Follower):
         self._leaving.append(old)
 
     async def _unload(self, old: Loaded) -> None:
-        """What an engine does not let go of is tried again; newer versions do not wait for it."""
+        """Unload a version; on failure it is retried later."""
         try:
             await self._adapters.unload(old.handle)
         except Exception as error:
-            log.warning("deltawire: %s is not unloaded yet: %s", old.label, error)
+            log.warning("deltawire: cannot unload %s yet: %s", old.label, error)
             return
         self._leaving.remove(old)
         await asyncio.to_thread(self._drop, old.folder)
 
     async def _held(self) -> Identity | None:
-        return await asyncio.to_thread(local_identity, self._settings.local)
+        return await asyncio.to_thread(local_identity, self.settings.local)
 
     async def _statuses(self) -> list[dict[str, Any]]:
         running = self._adapters.running()
         return [
             {
-                "served": None if self._served is None else self._served.version._asdict(),
-                "staged": None if self._staged is None else self._staged._asdict(),
+                "served": as_dict(None if self._served is None else self._served.version),
+                "staged": as_dict(self._staged),
                 "suspect": self._suspect,
                 "host_error": self._host.error,
                 "is_blocked": self._host.is_blocked,
@@ -247,9 +247,9 @@ _DTYPES = ("F32", "F16", "BF16")
 
 
 class Stage:
-    """Where one server keeps the versions that it serves, or served a moment ago: requests that run may need them again.
+    """A server's copies of versions that running requests may need, since the replica removes its folders.
 
-    The replica's own folders go when newer ones come. What a server that was killed has left is removed by the next one.
+    Folders of killed servers are removed by the next server.
     """
 
     def __init__(self, local: str | os.PathLike[str]) -> None:
@@ -257,13 +257,13 @@ class Stage:
         root.mkdir(parents=True, exist_ok=True)
         _sweep(root)
         name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        self.folder, unfinished = root / name, root / f".{name}"  # another server sweeps only what has its name
+        self.folder, unfinished = root / name, root / f".{name}"  # other servers do not sweep a name with a dot
         unfinished.mkdir()
         self._lock = _locked(unfinished)
         unfinished.rename(self.folder)
 
     def take(self, source: Path, name: str) -> Path:
-        """A copy of an adapter, checked as far as files can say; `name` is new with each version."""
+        """Copy and check an adapter; `name` is unique per version."""
         target, unfinished = self.folder / name, self.folder / f"{name}.new"
         if target.exists():
             return target
@@ -271,7 +271,7 @@ class Stage:
         unfinished.mkdir()
         try:
             if not (source / CONFIG).is_file():
-                raise InvalidArgument(f"{source}: has no {CONFIG}: the chain has no adapter as PEFT saves it")
+                raise InvalidArgument(f"{source}: no {CONFIG}; the chain does not contain an adapter saved by PEFT")
             shutil.copyfile(source / CONFIG, unfinished / CONFIG)
             shutil.copyfile(_weights_of(source), unfinished / WEIGHTS)
             check_adapter(unfinished, source)
@@ -283,20 +283,17 @@ class Stage:
         return target
 
     def drop(self, folder: Path) -> None:
-        """Nobody needs it any more."""
+        """Remove a copy."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Everything."""
+        """Remove all copies."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self._lock.close()
 
 
 def check_adapter(folder: Path, source: Path | None = None) -> dict[str, Any]:
-    """The configuration of an adapter whose files go together: pairs of matrices, of the rank that it says.
-
-    `source`: where it was copied from. Errors name that, as the copy goes.
-    """
+    """Check that weights and configuration match; returns the configuration. Errors name `source`, the original folder."""
     source = source or folder
     config = _config_of(folder, source)
     pairs: dict[str, dict[str, list[int]]] = {}
@@ -307,19 +304,19 @@ def check_adapter(folder: Path, source: Path | None = None) -> dict[str, Any]:
                 if half is not None:
                     found = file.get_slice(name)
                     if found.get_dtype() not in _DTYPES:
-                        raise InvalidArgument(f"{name}: is {found.get_dtype()}, and engines load LoRA in {', '.join(_DTYPES)}")
+                        raise InvalidArgument(f"{name}: is {found.get_dtype()}; engines load LoRA in {', '.join(_DTYPES)}")
                     pairs.setdefault(module, {})[half] = list(found.get_shape())
     except (SafetensorError, OSError) as error:
         raise Corruption(f"{source / WEIGHTS}: {error}") from error
     if not pairs:
-        raise InvalidArgument(f"{source / WEIGHTS}: has no LoRA tensors: the names are not those that PEFT saves")
+        raise InvalidArgument(f"{source / WEIGHTS}: no LoRA tensors with the names of PEFT")
     for module, halves in pairs.items():
         _check_pair(module, halves, config)
     return config
 
 
 def half_of(name: str) -> tuple[str, str | None]:
-    """The module that a tensor of an adapter is for, and which half it is: A or B; None: neither."""
+    """The module of an adapter's tensor, and which half it is: "A", "B" or None."""
     for half in "AB":
         module, found, rest = name.rpartition(f".lora_{half}.")
         if found and rest == "weight":
@@ -328,20 +325,20 @@ def half_of(name: str) -> tuple[str, str | None]:
 
 
 def prove_adapter(folder: Path, store: StoreLike, version: Identity, trust: str | None) -> int:
-    """Its tensors must be the version's, by digest. Gives their number."""
+    """Compare an adapter's tensors with the version by digest; returns their number."""
     tensors = load_file(folder / WEIGHTS)
     chain = Chain(store, keys=Keys(trust=trust) if trust else None)
     if (there := chain[version.version].identity) != version:
-        raise BaseMismatch(f"{version} is served, and the store has {there} under that number")
+        raise BaseMismatch(f"{version} is served, but the store has {there}")
     Proof(tensors).check(chain, version.version)
     return len(tensors)
 
 
 def _weights_of(folder: Path) -> Path:
-    """A replica keeps the name that its file had first: a chain that began with a model has another than PEFT's."""
+    """The file may have another name than PEFT's: a replica keeps the name of the first version."""
     found = sorted(folder.glob("*.safetensors"))
     if len(found) != 1:
-        raise InvalidArgument(f"{folder}: has {len(found)} files of weights, and an adapter has one: {WEIGHTS}")
+        raise InvalidArgument(f"{folder}: {len(found)} files of weights; an adapter has one: {WEIGHTS}")
     return found[0]
 
 
@@ -356,7 +353,7 @@ def _config_of(folder: Path, source: Path) -> dict[str, Any]:
         raise InvalidArgument(f"{path}: peft_type is {kind}; engines load LORA")
     rank = config.get("r")
     if not isinstance(rank, int) or rank < 1:
-        raise InvalidArgument(f"{path}: r is {rank!r}, and must be a rank")
+        raise InvalidArgument(f"{path}: r={rank!r}: must be a positive integer")
     return config
 
 
@@ -366,13 +363,13 @@ def _check_pair(module: str, halves: dict[str, list[int]], config: dict[str, Any
         raise InvalidArgument(f"{module}: has no lora_{missing}")
     a, b = halves["A"], halves["B"]
     if len(a) < 2 or len(b) < 2 or a[0] != b[1]:
-        raise InvalidArgument(f"{module}: lora_A is {a} and lora_B {b}: their ranks differ")
+        raise InvalidArgument(f"{module}: the ranks of lora_A {a} and lora_B {b} differ")
     if not config.get("rank_pattern") and a[0] != config["r"] and ".experts" not in module:
-        raise InvalidArgument(f"{module}: has rank {a[0]}, and {CONFIG} says r = {config['r']}")
+        raise InvalidArgument(f"{module}: has rank {a[0]}, but r={config['r']} in {CONFIG}")
 
 
 def _locked(folder: Path) -> IO[bytes]:
-    """Held for as long as the process lives."""
+    """Lock a folder until the process ends."""
     lock = (folder / "lock").open("wb")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""Atomic groups: tensors of a checkpoint that an engine takes together or not at all.
+"""Atomic groups: tensors of a checkpoint that an engine must load together.
 
-A weight means nothing without its scales, zero points and shape. Engines fuse modules (q, k and v; gate and up; the experts of a
-layer), scale them by one number and repack them as one. They fuse siblings alone, so a group is all that one parent module has.
+A weight needs its scales, zero points and shape. Engines fuse modules (q, k and v; gate and up; the experts of a layer), and
+scale and repack them together. They only fuse siblings, so a group contains all tensors of a parent module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from deltawire.errors import BaseMismatch
 
 _SCALE = re.compile(r"(^|[._])scales?(_inv|_2)?$")
-_E8M0_NAN = 255  # powers of two, kept as U8
+_E8M0_NAN = 255  # of powers of two stored as U8
 
 
 def atomic_group(tensor: str) -> str:
@@ -33,7 +33,7 @@ def atomic_group(tensor: str) -> str:
 
 
 def kind_of(tensor: str) -> str:
-    """The groups that are like this one, in other layers.
+    """The kind of group: the same in all layers.
 
     >>> kind_of("model.layers.12.self_attn.q_proj.weight_scale")
     'model.layers.*.self_attn'
@@ -42,7 +42,7 @@ def kind_of(tensor: str) -> str:
 
 
 def is_scale(tensor: str) -> bool:
-    """Whether other elements are multiplied by this tensor's.
+    """Whether the tensor holds scales.
 
     >>> [is_scale(name) for name in ("a.weight_scale_inv", "a.down_proj_scales", "a.weight_scale_2", "a.scaled.weight")]
     [True, True, True, False]
@@ -51,7 +51,7 @@ def is_scale(tensor: str) -> bool:
 
 
 def check_scales(tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> None:
-    """A scale that is no number would make all that it scales NaN: such a version is not served."""
+    """Refuse a version with scales that are not finite."""
     for name, scale in tensors:
         if scale.dtype == torch.uint8:
             bad = scale == _E8M0_NAN
@@ -62,8 +62,8 @@ def check_scales(tensors: Iterable[tuple[str, torch.Tensor]], version: int) -> N
         if bad.any():
             at = int(bad.flatten().nonzero()[0])
             raise BaseMismatch(
-                f'version {version}: tensor "{name}": scale {at:,} is {_text(scale, at)}: its weights would become NaN; '
-                "publish them again"
+                f'version {version}: tensor "{name}": scale {at:,} is {_text(scale, at)}, which makes weights NaN; '
+                "publish a corrected version"
             )
 
 

@@ -1,4 +1,4 @@
-"""The tensors of the host's local checkpoint, one at a time."""
+"""Reads the host's local checkpoint."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ from typing import Any
 
 import torch
 
+from deltawire._internal.tensors import TORCH_NAMES
 from deltawire.errors import Corruption, InvalidArgument, NotFound
 
-# Names of the safetensors format that torch has a dtype for.
-_DTYPES = {
-    "BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16, "U16": torch.uint16, "I32": torch.int32,
-    "U32": torch.uint32, "I64": torch.int64, "U64": torch.uint64, "F16": torch.float16, "BF16": torch.bfloat16,
-    "F32": torch.float32, "F64": torch.float64, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2,
-}  # fmt: skip
+_DTYPES = {name: getattr(torch, own) for name, own in TORCH_NAMES.items()}
 DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _MAX_HEADER_BYTES = 100 << 20
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a checkpoint says of a tensor."""
+    """A tensor's entry in a checkpoint."""
 
     dtype: torch.dtype
     dtype_name: str
@@ -53,11 +49,11 @@ class LocalCheckpoint:
             file.seek(form.begin)
             contents = bytearray(form.end - form.begin)
             if file.readinto(contents) != len(contents):
-                raise Corruption(f'{self.folder / form.file}, tensor "{name}": the file is cut short')
+                raise Corruption(f'{self.folder / form.file}, tensor "{name}": the file is truncated')
         return torch.frombuffer(contents, dtype=form.dtype).reshape(form.shape)
 
     def items(self, names: Any = None) -> Iterator[tuple[str, torch.Tensor]]:
-        """Some tensors, as `load_weights` takes them, in the order of their names."""
+        """Tensors (None: all), sorted by name, for `load_weights`."""
         for name in self.forms:
             if names is None or name in names:
                 yield name, self.read(name)

@@ -1,7 +1,7 @@
-"""Copies of weights that an engine keeps outside parameters and buffers.
+"""Finds and updates copies of weights that an engine keeps outside parameters and buffers.
 
-An attention backend may keep a parameter in float32 beside it, some from their first forward pass on. What is written into the
-parameter does not reach such a copy, and no digest of the parameter tells.
+For example, an attention backend may keep a parameter in float32, created when the model is loaded or in the first forward pass.
+Writing to the parameter does not update the copy, and the parameter's digest does not show it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _CONTAINERS = (dict, list, tuple)
 
 _Place = tuple[Any, ...]
 _Name = tuple[int, str]
-"""Of a parameter or buffer: the model's number, and the name in it."""
+"""A parameter or buffer: number of the model, and name in it."""
 
 
 @dataclass(frozen=True)
 class Copied:
-    """A tensor that has the values of a parameter or buffer, as another dtype perhaps."""
+    """A tensor with the values of a parameter or buffer, perhaps in another dtype."""
 
     name: str
     copy: torch.Tensor
@@ -35,24 +35,24 @@ class Copied:
 
 
 class Copies:
-    """Those of some models. `look` finds them, `refresh` updates them."""
+    """The copies in some models. `look` finds them, `refresh` updates them."""
 
     def __init__(self, models: Sequence[torch.nn.Module]) -> None:
-        """While they are equal to what they are copies of."""
+        """Create it while copies are still equal to their sources."""
         self._models = models
         self.reloaded: Collection[str] = ()
-        """Modules that go through the engine's own loader, which rebuilds what it derives from them."""
+        """Modules that the engine's own loader rebuilds, together with their copies."""
         self._owners: list[tuple[str, Any]] = []
-        self._seen: list[tuple[Any, int, list[tuple[str, Any]]]] = []  # owners, how many attributes they had, and which
-        self._known: dict[_Place, tuple[torch.Tensor, _Name | None]] = {}  # by the copy's place, which is held: what it is of
+        self._seen: list[tuple[Any, int, list[tuple[str, Any]]]] = []  # owner, number of its attributes, watched attributes
+        self._known: dict[_Place, tuple[torch.Tensor, _Name | None]] = {}  # by place of the copy: copy and source
         self._own: set[int] = set()  # memory of parameters and buffers
         self._copied: list[Copied] = []
         self.unknown: set[str] = set()
-        """Tensors outside parameters and buffers of which it is not known what they are made of. Caches of keys are left out."""
+        """Tensors outside parameters and buffers whose source is unknown. KV caches are ignored."""
         self.look()
 
     def rescan(self) -> None:
-        """Some are made by the first requests. Costs next to nothing where nothing has changed."""
+        """Look again if attributes have changed, since the first requests may create copies. Cheap if nothing has changed."""
         if any(
             len(vars(owner)) != count or any(vars(owner).get(key) is not value for key, value in values)
             for owner, count, values in self._seen
@@ -60,7 +60,7 @@ class Copies:
             self.look()
 
     def look(self) -> None:
-        """What was known before is not compared again: weights may have changed since."""
+        """Find copies. Known ones keep their sources: weights may have changed since."""
         sources = {name: tensor for name, tensor in self._own_tensors() if has_memory(tensor)}
         reloaded = tuple(f"{module}." for module in self.reloaded)
         self._owners = [(name, owner) for name, owner in objects_of(self._models) if not f"{name}.".startswith(reloaded)]
@@ -84,13 +84,13 @@ class Copies:
         self._seen = [(owner, len(vars(owner)), _watched(owner)) for _, owner in self._owners]
 
     def refresh(self, written: Collection[int] | None = None) -> None:
-        """After weights were written; `written` has the memory of those, None: all may have been."""
+        """Update copies of weights in the memory `written` (None: all)."""
         with torch.no_grad():
             for one in self._of(written):
                 one.copy.copy_(one.source.reshape(one.copy.shape))
 
     def wrong(self, written: Collection[int] | None = None) -> set[str]:
-        """Those that are not what they are copies of."""
+        """Copies that differ from their sources."""
         return {one.name for one in self._of(written) if not _is_copy(one.copy, one.source)}
 
     def _of(self, written: Collection[int] | None) -> list[Copied]:
@@ -112,22 +112,22 @@ class Copies:
 
 
 def _place(tensor: torch.Tensor) -> _Place:
-    """Several may share one memory."""
+    """Identifies a tensor: several may share memory."""
     return address(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
 def _watched(owner: Any) -> list[tuple[str, Any]]:
-    """Attributes that are tensors, or may become one."""
+    """Attributes that are tensors, or None and may become tensors."""
     return [(key, value) for key, value in vars(owner).items() if (value is None or isinstance(value, torch.Tensor))]
 
 
 def _is_telling(tensor: torch.Tensor) -> bool:
-    """A workspace full of zeros is no copy of a bias of zeros: equal values say something where they differ from each other."""
+    """Whether elements differ. Otherwise equality means little: a workspace of zeros is not a copy of a zero bias."""
     return bool((tensor != tensor.flatten()[0]).any())
 
 
 def _is_named_so(name: str, source: str) -> bool:
-    """`impl.sinks` of `sinks`, `_k_scale_cpu` of `_k_scale`."""
+    """Whether a name indicates a copy: `impl.sinks` of `sinks`, `_k_scale_cpu` of `_k_scale`."""
     one, other = (path.rpartition(".")[2].strip("_") for path in (name, source))
     return bool(other) and one.startswith(other)
 
@@ -138,7 +138,7 @@ def _is_copy(copy: torch.Tensor, source: torch.Tensor) -> bool:
 
 
 def _nearest(name: str, others: list[_Name]) -> _Name | None:
-    """Zeros and ones are many: of sources with the same values the one with the nearest name. None: there is none, or several."""
+    """Of several equal sources, the one with the longest common prefix; None if there is not exactly one."""
     lengths = {other: _common_length(name, other[1]) for other in others}
     nearest = [other for other, length in lengths.items() if length == max(lengths.values())]
     return nearest[0] if len(nearest) == 1 else None

@@ -1,4 +1,4 @@
-"""An engine that follows a chain by itself: the order of things around an update, and what operators see of it."""
+"""Lets an engine follow a chain: when and how it is updated, and what operators see."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from deltawire import _core
-from deltawire._internal.identity import ANY, Identity, Wanted, is_before
+from deltawire._internal.identity import ANY, Identity, Wanted, as_dict, is_before
 from deltawire.engines.host import look_now, newest_here
 from deltawire.engines.settings import Settings
 from deltawire.engines.workers import read_workers, served_by, workers_folder
@@ -18,55 +18,60 @@ from deltawire.errors import Error
 
 log = logging.getLogger("deltawire")
 
-_LOOK_SECONDS = 0.5  # at most, between looks at the local folder: workers wake the follower when they have staged a version
-_CHECKS_PER_QUESTION = 6  # each question to idle workers of vLLM keeps them spinning for a second
-_MOST_SECONDS = 60.0  # between attempts to heal, each of which pauses the engine
-_HINT_SECONDS = 0.1  # at least, between looks into the store that callers bring about
-_STAGE_SECONDS = 0.02  # the same while workers of other hosts stage a version
+_LOOK_SECONDS = 0.5  # maximum time between checks of the local folder; workers also wake the follower
+_CHECKS_PER_QUESTION = 6  # a question keeps idle vLLM workers busy for a second
+_MOST_SECONDS = 60.0  # maximum time between attempts to heal, each of which pauses the engine
+_HINT_SECONDS = 0.1  # minimum time between queries of the store on behalf of callers
+_STAGE_SECONDS = 0.02  # between checks, while workers of other hosts stage a version
 
 
 class EngineCalls(Protocol):
-    """How the follower speaks with an engine's workers. Answers are one for each worker, of all engines of the server."""
+    """Calls of an engine. They return an answer of each worker of all engines of the server."""
 
     @property
     def num_engines(self) -> int:
-        """Engines that answer requests side by side (data parallel); each has workers of its own."""
+        """Number of data-parallel engines, each with its own workers."""
 
     async def call(self, call: str, **options: Any) -> list[dict[str, Any]]:
-        """`attach`, `stage`, `status`, `update`, `revert` or `prove` on all workers, between two steps."""
+        """Call `attach`, `stage`, `status`, `update`, `revert` or `prove` on all workers, between two steps."""
 
     async def pause(self, keep_cache: bool) -> None:
-        """No step is begun any more; requests wait."""
+        """Pause requests, so that no step starts."""
 
     async def resume(self) -> None:
         """Resume requests, unless another caller has paused the engine too."""
 
     async def set_version(self, served: Identity) -> None:
-        """What the engine says of its weights, in its own words."""
+        """Set the weight version that the engine reports."""
 
 
 @dataclass
 class Seen:
-    """What a follower has seen so far."""
+    """State of a follower."""
 
-    served: Identity | None = None  # None: nothing yet, or nobody knows
+    served: Identity | None = None  # None: none yet, or unknown
     held: Identity | None = None  # by the host's replica
     state: str = "starting"  # starting, serving, updating
     error: str | None = None
     problems: dict[str, str] = field(default_factory=dict)
-    """Why the engine is not ready though it serves something: host, store, workers, proof, label, pause."""
+    """Why the engine is not ready, by kind: host, store, workers, proof, label, pause."""
     updates: int = 0
     failures: int = 0
-    heals: int = 0  # proofs that failed, and were made up for
-    pause_seconds: float | None = None  # of the last update, from the first call to the last
+    heals: int = 0  # failed proofs after which weights were repaired
+    pause_seconds: float | None = None  # of the last update, from first to last call
     pause_seconds_total: float = 0.0
     updated: float | None = None  # time.time()
     timeline: dict[str, float] = field(default_factory=dict)
-    """When what happened with the last version, by time.time(): staging, staged (by the last worker), pause, written, served."""
+    """Times of the last update, by time.time(): staging, staged (by the last worker), pause, written, served."""
     workers: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """Run, version and manifest of what is served."""
+        return dict.fromkeys(Identity._fields) if self.served is None else self.served._asdict()
+
     def why_not_ready(self, wanted: Wanted) -> str | None:
-        """None: the engine serves what is wanted, and all is well."""
+        """Why the engine is not ready; None: it serves the wanted version without problems."""
         if self.served is None:
             return self.error or "no version is served yet"
         if self.problems:
@@ -75,24 +80,19 @@ class Seen:
 
 
 class Follower:
-    """Goes to each version that the host's replica has pulled, one after the other, for as long as the engine lives."""
+    """Updates the engine to each new version of the host until the engine ends."""
 
     def __init__(self, settings: Settings, engine: EngineCalls, *, alive: Callable[[], bool] = lambda: True) -> None:
-        self._settings, self._engine, self._alive = settings, engine, alive
+        self.settings, self._engine, self._alive = settings, engine, alive
         self.busy = asyncio.Lock()  # one update at a time
-        self._checked = float("-inf")  # when the store was looked at last
+        self._checked = float("-inf")  # time of the last check of the store
         self._num_checks = 0
         self._hinted = float("-inf")
-        self._events = _core.FolderEvents()  # of what workers of this host say
+        self._events = _core.FolderEvents()  # changes of the files of this host's workers
         self.seen = Seen()
 
-    @property
-    def settings(self) -> Settings:
-        """What the operator said."""
-        return self._settings
-
     async def run(self) -> None:
-        """Until the engine ends."""
+        """Run until the engine ends."""
         failures = 0
         while self._alive():
             try:
@@ -104,16 +104,16 @@ class Follower:
             except Exception as error:
                 failures += 1
                 self._note(error)
-                most = _MOST_SECONDS if "proof" in self.seen.problems else self._settings.interval
+                most = _MOST_SECONDS if "proof" in self.seen.problems else self.settings.interval
                 await asyncio.sleep(min(most, 0.5 * 2 ** min(failures, 7)))
 
     async def _wait(self, seconds: float = _LOOK_SECONDS) -> None:
-        """Until a worker of this host says something new, or for that long."""
-        self._events.watch(workers_folder(self._settings.local), writes=True)
+        """Wait until a worker of this host reports a change, at most `seconds`."""
+        self._events.watch(workers_folder(self.settings.local), writes=True)
         await asyncio.to_thread(self._events.wait, seconds)
 
     async def _go_on(self) -> None:
-        """What there is to do next."""
+        """Take the next step, if there is one."""
         if "pause" in self.seen.problems:
             await self._resume()
         elif "label" in self.seen.problems and self.seen.served is not None:
@@ -124,30 +124,30 @@ class Follower:
             await self.update()
         elif await self._is_summed():
             await self.prove("behind")
-        elif time.monotonic() - self._checked >= self._settings.interval:
+        elif time.monotonic() - self._checked >= self.settings.interval:
             self._num_checks += 1
             await self.check(ask_workers=self._num_checks % _CHECKS_PER_QUESTION == 0)
 
     async def _is_due(self) -> bool:
-        """An update without a request. If callers choose the versions, only repair the weights at their version."""
+        """Whether to update without a request. If callers choose versions, only to repair weights."""
         if "proof" not in self.seen.problems and any(words.get("suspect") for words in (await self._stagings())[0]):
             await self._look_at_workers()
         is_behind = await self._is_behind()
-        if self._settings.follow:
+        if self.settings.follow:
             return is_behind or self._must_update
         return "workers" in self.seen.problems or ("proof" in self.seen.problems and self.seen.held == self.seen.served)
 
     @property
     def _must_update(self) -> bool:
-        """Weights are to be compared, or workers to be brought to one version."""
+        """Whether weights must be repaired, or workers brought to the same version."""
         return bool(self.seen.problems.keys() & {"proof", "workers"})
 
     async def update(self, wanted: Wanted = ANY) -> Identity:
-        """To what all workers have staged: pause, write, prove, resume. One at a time. Returns what is served then."""
+        """Go to the version that all workers have staged, one call at a time. Returns the served version."""
         async with self.busy:
             goal = await self._staged_goal(wanted)
             suspect = self.seen.problems.get("proof")
-            if await self._is_summed():  # no version is replaced before its proof is known
+            if await self._is_summed():  # verify a version before replacing it
                 await self._prove("behind")
                 if "proof" in self.seen.problems and not suspect:
                     raise RuntimeError(self.seen.problems["proof"])
@@ -159,8 +159,8 @@ class Follower:
                 self.seen.timeline["pause"] = time.time()
                 try:
                     await self._engine.pause(
-                        self._settings.keep_cache and not suspect
-                    )  # of what wrong weights computed nothing stays
+                        self.settings.keep_cache and not suspect
+                    )  # drop caches that wrong weights have computed
                     reached = await self._write(goal)
                     self.seen.timeline["written"] = time.time()
                 finally:
@@ -176,10 +176,10 @@ class Follower:
             self.seen.updates += 1
             if suspect and "proof" not in self.seen.problems:
                 self.seen.heals += 1
-                log.warning("deltawire: healed: all weights were compared with %s and are %s", self._settings.local, reached)
+                log.warning("deltawire: repaired: all weights were compared with %s and match %s", self.settings.local, reached)
             log.info("deltawire: %s, pause %.1f ms", reached, 1e3 * self.seen.pause_seconds)
             if not wanted.is_met_by(reached):
-                raise RuntimeError(f"{wanted} was asked for, and {reached} is served")
+                raise RuntimeError(f"{wanted} was requested, but {reached} is served")
             return reached
 
     async def _write(self, goal: Identity) -> Identity:
@@ -188,11 +188,11 @@ class Follower:
         return reached
 
     async def _label(self, served: Identity) -> None:
-        """What it says of its outputs is true, or it is not ready."""
+        """Label outputs with the version; the engine is not ready if this fails."""
         try:
             await self._engine.set_version(served)
         except Exception as error:
-            self._problem("label", f"outputs cannot be labelled as {served}: {error}")
+            self._problem("label", f"cannot label outputs as {served}: {error}")
         else:
             self.seen.problems.pop("label", None)
 
@@ -200,12 +200,12 @@ class Follower:
         try:
             await self._engine.resume()
         except Exception as error:
-            self.seen.problems["pause"] = f"the engine is paused, and could not be resumed: {error}"
+            self.seen.problems["pause"] = f"cannot resume the paused engine: {error}"
             raise
         self.seen.problems.pop("pause", None)
 
     async def prove(self, mode: str) -> dict[str, Any]:
-        """What all workers hold against what the version says."""
+        """Compare the weights of all workers with the version."""
         async with self.busy:
             return await self._prove(mode)
 
@@ -215,37 +215,35 @@ class Follower:
         return _added_up(answers)
 
     async def _is_summed(self) -> bool:
-        """Whether all workers have added up what was written without a proof."""
+        """Whether all workers have computed sums of unverified weights (verify="behind")."""
         workers, _ = await self._stagings() if self.settings.verify == "behind" else ([], True)
         return bool(workers) and all(worker.get("summed") for worker in workers)
 
     def hint(self, wanted: Wanted) -> None:
-        """Somebody waits for that version: if it is none that is served, look into the store now."""
+        """A caller waits for that version: query the store now, unless it is served."""
         now = time.monotonic()
         if not wanted.is_met_by(self.seen.served) and now - self._hinted >= _HINT_SECONDS:
             self._hinted = now
-            look_now(self._settings.local)
+            look_now(self.settings.local)
 
     async def check(self, *, ask_workers: bool = True) -> None:
-        """Ask all workers, and the store, whether what is served is still what it should be."""
+        """Check workers and store for problems."""
         if ask_workers:
             await self._look_at_workers()
         await self._look_at_store()
         self._checked = time.monotonic()
 
     async def status(self) -> dict[str, Any]:
-        """Everything, with the workers' own words."""
+        """Everything known, with the reports of the workers."""
         await self._look_at_workers()
         self.seen.held = await self._held()
         troubles = [worker.get(key) for worker in self.seen.workers for key in ("host_error", "staging_error", "error")]
         error = next(filter(None, [*self.seen.problems.values(), self.seen.error, *troubles]), None)
         settings = self.settings
         told = {"store": settings.source, "local_folder": settings.local, "verify": settings.verify}
-        served, held = self.seen.served, self.seen.held
-        named = {"run": None, "version": None, "manifest": None} if served is None else served._asdict()
         is_ready = self.seen.why_not_ready(ANY) is None
         known = {key: value for key, value in vars(self.seen).items() if key != "served"}
-        return told | named | known | {"held": None if held is None else held._asdict(), "ready": is_ready, "error": error}
+        return told | self.seen.named | known | {"held": as_dict(self.seen.held), "ready": is_ready, "error": error}
 
     async def _attach(self) -> None:
         served = Identity(*_first(await self._engine.call("attach")))
@@ -253,37 +251,37 @@ class Follower:
         self._serve(served)
         self.seen.state = "serving"
         await self.check()
-        if "workers" not in self.seen.problems:  # else they go to one version first
+        if "workers" not in self.seen.problems:  # otherwise they are brought to the same version first
             await self._label(served)
-            log.info("deltawire: %s is served, compared with %s", served, self._settings.local)
+            log.info("deltawire: %s is served, compared with %s", served, self.settings.local)
 
     def _serve(self, served: Identity) -> None:
         self.seen.served, self.seen.error, self.seen.updated = served, None, time.time()
 
     async def held(self) -> Identity | None:
-        """The newest version that is here to be served, or is served: the checkpoint follows behind."""
+        """The newest version on this host, or the served one if that is newer; the checkpoint may lag behind."""
         held, served = await self._held(), self.seen.served
         return served if is_before(held, served) else held
 
     async def _held(self) -> Identity | None:
-        """The newest that has come to this host."""
-        return await asyncio.to_thread(newest_here, self._settings.local)
+        """The newest version on this host."""
+        return await asyncio.to_thread(newest_here, self.settings.local)
 
     async def _is_behind(self) -> bool:
         held = self.seen.held = await self._held()
         served = self.seen.served
-        return None not in (held, served) and held != served and not is_before(held, served)  # the checkpoint follows
+        return None not in (held, served) and held != served and not is_before(held, served)  # the checkpoint may lag
 
     async def _staged_goal(self, wanted: Wanted) -> Identity:
-        """What all workers have staged, while the engine serves. One that cannot stage it says why in the update.
+        """Wait until all workers have staged the same version, while the engine serves. Staging errors are raised by the update.
 
-        The goal stays the same until it is staged, however many versions come meanwhile.
+        The goal does not change until it is staged, even if newer versions arrive.
         """
-        end = time.monotonic() + self._settings.timeout
+        end = time.monotonic() + self.settings.timeout
         asked: Identity | None = None
         while True:
             workers, all_here = await self._stagings()
-            is_suspect = "proof" in self.seen.problems  # then what is served is compared and staged like any other
+            is_suspect = "proof" in self.seen.problems  # then the served version is staged again
             staged = {
                 _identity(worker.get("staged") or (None if worker.get("suspect") else worker.get("served"))) for worker in workers
             }
@@ -300,7 +298,7 @@ class Follower:
                 if (is_failing and asked == held) or (held == self.seen.served and not is_suspect):
                     return held
                 ready = [one for one in staged if one is not None and one != self.seen.served and wanted.is_met_by(one)]
-                # All of them to one version: the oldest that one has staged. Weights in doubt are compared with the newest one.
+                # Choose the oldest version that a worker has staged; the newest if weights are suspect.
                 if is_failing or len(ready) > (0 if is_suspect else 1):
                     choose = max if is_suspect else min
                     goal = held if is_failing else choose(ready, key=lambda one: one.version)
@@ -309,24 +307,26 @@ class Follower:
                         await self._engine.call("stage", goal=list(asked))
             if time.monotonic() >= end:
                 there = "no version" if held is None else str(held)
-                raise RuntimeError(f"{wanted} was not staged in {self._settings.timeout:g} s; {self._settings.local}: {there}")
+                raise RuntimeError(
+                    f"{wanted} was not staged within {self.settings.timeout:g} s; {self.settings.local} holds {there}"
+                )
             await self._wait(_LOOK_SECONDS if all_here else _STAGE_SECONDS)
 
     async def _stagings(self) -> tuple[list[dict[str, Any]], bool]:
-        """What workers serve and have staged, and whether all of them are on this host: then their files say it.
+        """What workers serve and have staged, and whether all are on this host.
 
-        That costs the engine nothing; a question waits for its step.
+        If so it is read from their files; a call would wait for the engine's current step.
         """
-        files = read_workers(self._settings.local)
+        files = read_workers(self.settings.local)
         names = [str(worker.get("name")) for worker in self.seen.workers]
         all_here = all(name in files for name in names)
         if self.seen.problems or not names or not all_here:
             return await self._look_at_workers(), all_here
-        words = [files[name] | {what: _words(served_by(files[name], what)) for what in ("served", "staged")} for name in names]
+        words = [files[name] | {what: as_dict(served_by(files[name], what)) for what in ("served", "staged")} for name in names]
         return words, all_here
 
     async def _look_at_workers(self) -> list[dict[str, Any]]:
-        """What they say of themselves, and what of it is a problem."""
+        """Get the reports of all workers, and update problems."""
         workers = self.seen.workers = await self._statuses()
         found = {
             "host": next((words["host_error"] for words in workers if words.get("is_blocked")), None),
@@ -340,18 +340,18 @@ class Follower:
                 self._problem(kind, words)
         served = {_identity(worker.get("served")) for worker in workers if "served" in worker}
         if None in served:
-            self.seen.served = None  # nobody knows what is served: attach again
+            self.seen.served = None  # unknown: attach again
         elif len(served) == 1 and self.seen.served is not None:
-            (self.seen.served,) = served  # somebody else may have called for an update
+            (self.seen.served,) = served  # another caller may have updated
         return workers
 
     async def _look_at_store(self) -> None:
-        """Versions of a run that the store holds no longer may be there under the same numbers as another's."""
+        """Detect that the store holds another run than the engine serves."""
         served = self.seen.served
-        run = await asyncio.to_thread(_run_in, self._settings)
+        run = await asyncio.to_thread(_run_in, self.settings)
         if served is not None and run is not None and run != served.run:
-            words = f"{served} is served, and {self._settings.store} holds run {run[:8]} now"
-            self._problem("store", f"{words}: move {self._settings.local} away to follow that run")
+            words = f"{served} is served, but {self.settings.store} now holds run {run[:8]}"
+            self._problem("store", f"{words}; move {self.settings.local} away to follow that run")
         elif run is not None:
             self.seen.problems.pop("store", None)
 
@@ -375,7 +375,7 @@ class Follower:
 
 
 async def update_engines(engine: EngineCalls, **options: Any) -> Identity:
-    """On all engines, or on none: one that failed has taken it back itself."""
+    """Update all engines or none; an engine that fails restores its weights itself."""
     several = engine.num_engines > 1
     answers = await engine.call("update", keep=several, **options)
     try:
@@ -387,16 +387,12 @@ async def update_engines(engine: EngineCalls, **options: Any) -> Identity:
         raise
 
 
-def _words(identity: Identity | None) -> dict[str, Any] | None:
-    return None if identity is None else identity._asdict()
-
-
 def _identity(words: dict[str, Any] | None) -> Identity | None:
     return None if words is None else Identity(**words)
 
 
 def _run_in(settings: Settings) -> str | None:
-    """The run that a store holds; None: none, or it cannot be asked now, which the host's replica tells."""
+    """The run in the store; None: none, or unavailable (which the host's replica reports)."""
     from deltawire._internal.chain import Chain
 
     try:
@@ -406,7 +402,7 @@ def _run_in(settings: Settings) -> str | None:
 
 
 def _disagreement(workers: list[dict[str, Any]]) -> str | None:
-    """Workers that serve different versions, or do not answer."""
+    """A message if workers serve different versions or do not answer."""
     silent = next((words["error"] for words in workers if words.keys() == {"error"}), None)
     if silent is not None:
         return f"a worker does not answer: {silent}"
@@ -417,7 +413,7 @@ def _disagreement(workers: list[dict[str, Any]]) -> str | None:
 
 
 def _added_up(answers: list[dict[str, Any]]) -> dict[str, Any]:
-    """The proof of all engines: each has its own copy of the weights."""
+    """Combine the proofs of all engines, each of which has its own weights."""
     parts = ("wrong", "unproven")
     proven = dict(same([{"ok": _without(answer["ok"], parts)} if "ok" in answer else answer for answer in answers]))
     return proven | {part: sorted({name for answer in answers for name in answer["ok"][part]}) for part in parts}
@@ -428,7 +424,7 @@ def _without(words: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _first(answers: list[dict[str, Any]]) -> Any:
-    """The answer of the first worker; the first failure, if there is one."""
+    """The answer of the first worker; raises the first failure."""
     for rank, answer in enumerate(answers):
         if "error" in answer:
             raise RuntimeError(f"worker {rank}: {answer['error']}" if len(answers) > 1 else answer["error"])
@@ -436,8 +432,8 @@ def _first(answers: list[dict[str, Any]]) -> Any:
 
 
 def same(answers: list[dict[str, Any]]) -> Any:
-    """The one answer of all workers."""
+    """The common answer of all workers."""
     first = _first(answers)
     if any(answer["ok"] != first for answer in answers):
-        raise RuntimeError(f"workers answer differently: {', '.join(str(answer['ok']) for answer in answers)}")
+        raise RuntimeError(f"workers returned different answers: {', '.join(str(answer['ok']) for answer in answers)}")
     return first

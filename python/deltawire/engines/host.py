@@ -1,7 +1,7 @@
-"""What a host keeps for its engine workers: the newest deltas, and behind them a local checkpoint for restarts.
+"""Fetches versions for a host's engine workers: the newest deltas, and a local checkpoint for restarts, which may lag behind.
 
-`Keeper` does the work, in a process of its own, so that it takes no lock, no interpreter and no memory map of an engine. Every
-worker has a `Host`, which starts that process where none runs, and hears what is wrong with it.
+`Keeper` does the work in a separate process, which shares no GIL, locks or memory maps with an engine. Every worker has a `Host`,
+which starts that process if none runs, and reads its errors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from deltawire import _core
 from deltawire._internal.identity import Identity, Wanted, identity_of, is_before
 from deltawire._internal.options import CopyOnWrite, Limits
 from deltawire._internal.replica import Replica, read_replica_state
-from deltawire._internal.stores import Store, built_in, store_handle
+from deltawire._internal.stores import BuiltinStore, Store, store_handle
 from deltawire.engines.settings import Settings
 from deltawire.engines.workers import (
     is_at,
@@ -49,17 +49,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("deltawire")
 
-_FRESH_INTERVALS = 4.0  # for which what a keeper has said of itself is true
-_WAIT_SECONDS = 1.0  # at most, between looks at what no event tells
-_RECORD_SECONDS, _RECORD_VERSIONS = 5.0, 8  # how far the checkpoint may fall behind where no worker reads it
-_CORES_SHARE = 2  # of which the checkpoint takes one
-_END_SECONDS = 2.0  # that a pull has to come to its end when its process is to end
-_NOTE_BYTES, _LONGEST = 4096, 500  # of what is wrong, and characters of its text
-_NICE = 10  # of the threads that decode and patch the checkpoint: engines go first
+_FRESH_INTERVALS = 4.0  # how long a keeper's note is valid
+_WAIT_SECONDS = 1.0  # maximum time between checks without events
+_RECORD_SECONDS, _RECORD_VERSIONS = 5.0, 8  # maximum lag of the checkpoint if no worker reads it
+_CORES_SHARE = 2  # the checkpoint uses 1 / _CORES_SHARE of the cores
+_END_SECONDS = 2.0  # for a pull to finish when its process ends
+_NOTE_BYTES, _LONGEST = 4096, 500  # of a note, and maximum characters of its text
+_NICE = 10  # of threads that decode and patch the checkpoint; engines have priority
 
 
-def local_identity(local: str) -> Identity | None:
-    """What the host's checkpoint holds; None: nothing yet, or it is being patched."""
+def local_identity(local: str | os.PathLike[str]) -> Identity | None:
+    """The version in the host's checkpoint; None: none yet, or it is being patched."""
     try:
         state = read_replica_state(local)
     except Error:
@@ -68,14 +68,14 @@ def local_identity(local: str) -> Identity | None:
 
 
 def spooled_identity(local: str, boxes: str = "") -> Identity | None:
-    """The newest version whose deltas are on this host, all of them or what a worker with these boxes needs."""
+    """The newest version whose deltas are on this host, all or those for a worker with these boxes."""
     return identity_of(_core.newest_spooled(local, boxes))
 
 
 def newest_here(local: str, boxes: str | None = None) -> Identity | None:
-    """The newest version that workers of this host can go to: by deltas, or else by the checkpoint.
+    """The newest version that workers of this host can go to, through deltas or the checkpoint.
 
-    `boxes`: those of one worker; None: all workers that are there.
+    `boxes`: of one worker; None: for all workers.
     """
     all_boxes = {words.get("boxes") or "" for words in read_workers(local).values()} if boxes is None else {boxes}
     known = [spooled_identity(local, one) for one in all_boxes or {""}]
@@ -86,9 +86,9 @@ def newest_here(local: str, boxes: str | None = None) -> Identity | None:
 
 @contextmanager
 def reading(local: str, how: int = fcntl.LOCK_SH, patience: float = 60.0) -> Iterator[None]:
-    """While the checkpoint is read its host does not patch it: versions that come fast would leave no time to read one.
+    """Keep the host from patching the checkpoint while it is read.
 
-    Not for ever: who reads checks that it was one version, and who waits goes on after `patience` seconds.
+    After `patience` seconds the lock is ignored; a reader must check that it has read a single version.
     """
     folder = Path(local, ".deltawire")
     if not folder.is_dir():
@@ -108,14 +108,14 @@ def reading(local: str, how: int = fcntl.LOCK_SH, patience: float = 60.0) -> Ite
 
 
 class _IsKept(Exception):
-    """Another process keeps the folder, and says what is wrong with it."""
+    """Another process keeps the folder."""
 
 
 @contextmanager
 def _only_keeper(local: str) -> Iterator[Callable[[], bool]]:
-    """`_IsKept` when another process is the one. Freed by the kernel when this one ends in any way.
+    """Lock the folder; `_IsKept` if another process has the lock. The kernel frees it when this process ends.
 
-    What is given says whether the folder is still there: somebody may move it away.
+    Yields a function that returns whether the folder still exists: it may be moved away.
     """
     folder = Path(local, ".deltawire")
     folder.mkdir(parents=True, exist_ok=True)
@@ -132,17 +132,17 @@ def _is_kept(local: str) -> bool:
 
 
 class Rhythm:
-    """When to look into a store that does not say when it changes: often around the time at which a version is expected."""
+    """When to query a store that does not notify: more often around the time when a version is expected."""
 
     def __init__(self, interval: float) -> None:
         self._interval, self._came = interval, deque[float](maxlen=8)
 
     def came(self, now: float) -> None:
-        """A version did."""
+        """Record the arrival of a version."""
         self._came.append(now)
 
     def pause(self, now: float) -> float:
-        """Seconds until the next look, at most the interval."""
+        """Seconds until the next query, at most the interval."""
         if len(self._came) < 3:
             return self._interval
         usual = median(later - earlier for earlier, later in pairwise(self._came))
@@ -153,10 +153,10 @@ class Rhythm:
 
 
 class Keeper:
-    """Fetches versions as they are published, and lets the local checkpoint follow behind, each in a thread.
+    """Fetches versions as they are published, and updates the local checkpoint, each in a thread.
 
-    The checkpoint is what a restart needs: it is brought to the newest version every few seconds, or sooner where a worker reads
-    it. With `copy_on_write` each version has a folder of its own.
+    The checkpoint serves restarts: it is updated every few seconds, or sooner if a worker reads it. With `copy_on_write` each
+    version has its own folder.
     """
 
     def __init__(self, settings: Settings, *, copy_on_write: CopyOnWrite | None = None, nice: int = 0) -> None:
@@ -165,9 +165,9 @@ class Keeper:
         self._stop = threading.Event()
         self._watch: _core.Watch | None = None
         self._broadcast: Broadcast | None = None
-        self._events = _core.FolderEvents()  # wakes the thread of the checkpoint
+        self._events = _core.FolderEvents()  # wakes the checkpoint's thread
         self._newest: Identity | None = None
-        self._refused: str | None = None  # why boxes of workers were not used
+        self._refused: str | None = None  # why workers' boxes were rejected
         self._errors: dict[str, Exception] = {}  # of the two threads
         self._said = ""
         self._noting = threading.Lock()
@@ -175,13 +175,13 @@ class Keeper:
         self._thread.start()
 
     def look(self) -> None:
-        """Somebody waits for a version, or an engine has gone to one: look now."""
+        """Check for versions now."""
         self._events.wake()
         if self._watch is not None:
             self._watch.wake()
 
     def close(self, timeout: float = 10) -> None:
-        """Let go of the folder."""
+        """Stop, and release the folder."""
         self._stop.set()
         self.look()
         self._thread.join(timeout)
@@ -198,19 +198,19 @@ class Keeper:
                         try:
                             self._keep(store, is_there)
                         except Exception as error:
-                            if self._broadcast is None:  # the store is opened anew: its secret may be another one now
+                            if self._broadcast is None:  # reopen the store: its secret may have changed
                                 raise
-                            self._note("store", error)  # the group is not only this host's
+                            self._note("store", error)  # leaving the group would end it on all hosts
                             self._stop.wait(min(self._settings.interval, _WAIT_SECONDS))
             except _IsKept:
                 self._stop.wait(_WAIT_SECONDS)
-            except Exception as error:  # a thread's last words would be lost
+            except Exception as error:  # otherwise the error would be lost
                 self._note("store", error)
                 self._stop.wait(min(self._settings.interval, _WAIT_SECONDS))
 
     @contextmanager
     def _heard(self) -> Iterator[None]:
-        """Whoever writes to LOCAL/.deltawire/look wants something new."""
+        """Check for versions whenever a process writes to the pipe LOCAL/.deltawire/look."""
         path, ended = self._own / "look", threading.Event()
         if not path.is_fifo():
             path.unlink(missing_ok=True)
@@ -233,7 +233,7 @@ class Keeper:
 
     @contextmanager
     def _source(self) -> Iterator[Store]:
-        """Where versions come from."""
+        """The store to read versions from."""
         settings = self._settings
         if settings.transport == "nixl":
             yield NixlStore(settings.store, secret=settings.secret, secret_file=settings.secret_file)
@@ -259,13 +259,15 @@ class Keeper:
                     rhythm.came(time.monotonic())
                     self._events.wake()
                 if behind is None and self._newest is not None:
-                    behind = threading.Thread(target=self._follow, args=(built_in(spool.store), ended), name="deltawire-local")
+                    behind = threading.Thread(
+                        target=self._follow, args=(BuiltinStore(spool.store), ended), name="deltawire-local"
+                    )
                     behind.start()
                 look = time.monotonic() + rhythm.pause(time.monotonic())
                 while (left := look - time.monotonic()) > 0 and not self._ending and is_there():
                     if self._watch.wait(min(left, _WAIT_SECONDS)):
                         break
-        except NotFound as error:  # nothing was published yet, or versions were lost
+        except NotFound as error:  # nothing published yet, or versions lost
             self._note("store", error)
             if self._newest is not None:
                 raise
@@ -277,38 +279,38 @@ class Keeper:
                 behind.join()
 
     def _fetch(self, spool: _core.Spool) -> bool:
-        """Whether there was something new."""
+        """Fetch new versions; returns whether there were any."""
         held = local_identity(self._settings.local)
         try:
             self._want(spool)
             newest = identity_of(spool.fetch_new(held and held.version, oldest_served(self._settings.local)))
-        except (Unavailable, IoError) as error:  # what has come stays
+        except (Unavailable, IoError) as error:  # fetched versions remain
             self._note("store", error)
             return False
         self._note("store", self._lost(newest))
-        self._note("group", None if self._broadcast is None else self._broadcast.error)  # the store is read meanwhile
+        self._note("group", None if self._broadcast is None else self._broadcast.error)  # the store is used meanwhile
         is_new, self._newest = newest != self._newest, newest
         return is_new
 
     def _want(self, spool: _core.Spool) -> None:
         try:
             spool.want(self._wanted())
-        except Corruption as error:  # a box that cuts a byte of packed elements, say
+        except Corruption as error:  # for example, a box that splits a byte of packed elements
             if str(error) != self._refused:
-                log.warning("deltawire: shards.fallback: whole versions are fetched to this host: %s", error)
+                log.warning("deltawire: shards.fallback: fetching whole versions to this host: %s", error)
             self._refused = str(error)
             spool.want(None)
 
     def _wanted(self) -> dict[str, str] | None:
-        """What workers hold, where that is all that is to come; None: whole versions."""
+        """The boxes to fetch, by digest; None: whole versions."""
         return read_boxes(self._settings.local, read_workers(self._settings.local)) if self._settings.shards else None
 
     def _lost(self, newest: Identity | None) -> Error | None:
-        """Versions do not go back by themselves: a worker that serves a later one stays there."""
+        """An error if a worker serves a later version than the store has."""
         later = [one for words in read_workers(self._settings.local).values() if is_before(newest, one := served_by(words))]
         if not later:
             return None
-        return NotFound(f"{later[0]} is served, and {self._settings.source} holds {newest}: has it lost versions?")
+        return NotFound(f"{later[0]} is served, but {self._settings.source} holds {newest}; has it lost versions?")
 
     # ---- the checkpoint
 
@@ -332,7 +334,7 @@ class Keeper:
                 ended.wait(min(self._settings.interval, _WAIT_SECONDS))
 
     def _open_replica(self, store: Store) -> Replica:
-        """Its threads inherit the priority of the thread that opens it; threads that hold the GIL keep the normal one."""
+        """Open it in a low-priority thread, whose priority its threads inherit."""
 
         def open_it() -> Replica:
             if self._nice:
@@ -352,35 +354,35 @@ class Keeper:
         if behind == 0 and seconds != float("inf"):
             return newest != state.identity
         if self._wanted() is not None:
-            return False  # workers go on without it
+            return False  # workers do not need it
         is_read = self._copy_on_write is not None or any(
             words.get("reads_local") for words in read_workers(self._settings.local).values()
         )
         return is_read or behind >= _RECORD_VERSIONS or seconds >= _RECORD_SECONDS
 
     def _pull(self, replica: Replica) -> None:
-        """Everything except the patch itself runs while others read."""
+        """Pull the newest version. Only the patch excludes readers."""
         while True:
             prepared = replica.prepare()
             if prepared.changed:
                 expected = (BaseMismatch,) if prepared.recovered else ()
                 with reading(self._settings.local, fcntl.LOCK_EX), suppress(*expected):
                     replica.commit()
-                    replica.settle()  # what an interrupted step leaves wrong is repaired by the next prepare()
+                    replica.settle()  # the next prepare() repairs an interrupted step
             if not prepared.recovered:
                 return
 
     def _note_serving(self, replica: Replica) -> None:
-        """`deltawire status STORE` shows what the engines of this host serve: the slowest of them."""
+        """Report the oldest version served on this host, for `deltawire status STORE`."""
         state = replica.state
         serving = None if state is None else slowest(self._settings.local, state.identity)
         if state is not None and serving is not None and state.serving != serving:
             replica.set_serving(serving, longest_pause(self._settings.local))
 
-    # ---- what is wrong
+    # ---- errors
 
     def _note(self, where: str, error: Exception | None) -> None:
-        """A note for workers, written again while the error lasts: workers ignore an old one."""
+        """Write a note for workers, repeatedly while the error lasts: workers ignore old notes."""
         with self._noting:
             self._write_note(where, error)
 
@@ -393,16 +395,15 @@ class Keeper:
         if words and words != self._said:
             log.warning("deltawire: %s: %s", self._settings.local, words)
         self._said = words
-        # A store or a disk may come back by itself; a worker that needs the checkpoint says so itself. Without a group the store
-        # is read.
+        # Errors of the store or disk may be temporary, and without the group versions come from the store.
         blocked = any(where != "group" and not isinstance(one, Unavailable | IoError) for where, one in self._errors.items())
         told = {} if now is None else {"error": words[:_LONGEST], "blocked": blocked}
         with suppress(OSError), Path(self._own, "trouble").open("r+b" if (self._own / "trouble").exists() else "w+b") as file:
-            file.write(json.dumps(told).encode().ljust(_NOTE_BYTES))  # in place: the disk may be full
+            file.write(json.dumps(told).encode().ljust(_NOTE_BYTES))  # in place, in case the disk is full
 
 
 def look_now(local: str) -> None:
-    """Tell the keeper that an engine has changed its version, or that a caller waits for one."""
+    """Wake the keeper: an engine has changed its version, or a caller waits for one."""
     with suppress(OSError):
         pipe = os.open(Path(local, ".deltawire", "look"), os.O_WRONLY | os.O_NONBLOCK)
         with os.fdopen(pipe, "wb", buffering=0) as file:
@@ -410,10 +411,10 @@ def look_now(local: str) -> None:
 
 
 class Host:
-    """A worker's end of the process that keeps its host's folder: starts it where none runs, and when it has died."""
+    """A worker's side of the keeper process: starts it if none runs."""
 
     in_process = False
-    """Whether the keeper is a thread of this process: for tests, and stores that other processes cannot see."""
+    """Whether the keeper is a thread of this process, for tests and stores in memory."""
 
     def __init__(self, settings: Settings, *, copy_on_write: CopyOnWrite | None = None) -> None:
         self._settings, self._copy_on_write = settings, copy_on_write
@@ -425,12 +426,12 @@ class Host:
 
     @property
     def error(self) -> str | None:
-        """What keeps the keeper of the folder from going on."""
+        """The keeper's current error, if any."""
         return self._trouble().get("error")
 
     @property
     def is_blocked(self) -> bool:
-        """Whether that does not pass by itself, as a store out of reach does."""
+        """Whether the error is permanent, unlike an unreachable store."""
         return bool(self._trouble().get("blocked"))
 
     def _trouble(self) -> dict[str, Any]:
@@ -441,15 +442,11 @@ class Host:
                 return found if isinstance(found, dict) else {}
         return {}
 
-    def look(self) -> None:
-        """As `look_now`."""
-        look_now(self._settings.local)
-
     def wait_for(self, wanted: Wanted, timeout: float, *, in_checkpoint: bool = False) -> Identity:
-        """What is here, as soon as that is what is wanted; without a version, the newest of the store.
+        """Wait until the wanted version (default: the store's newest) or a later one is on this host, and return it.
 
-        A number without a run is one of the run that the store holds now. `in_checkpoint`: deltas alone are not enough.
-        `Unavailable` when it does not come in time, `BaseMismatch` at once when the folder holds another run.
+        Without a run, that of the store. `in_checkpoint`: deltas are not enough. `Unavailable`: timeout. `BaseMismatch`: the
+        folder holds another run.
         """
         local, end = self._settings.local, time.monotonic() + timeout
         exact = wanted if wanted.version is not None and wanted.run is not None else None
@@ -460,17 +457,17 @@ class Host:
             if exact is not None and here is not None and exact.is_met_by(here):
                 return here
             if exact is not None and held is not None and exact.run not in (None, held.run):
-                raise BaseMismatch(f"{local}: holds {held}, and {exact} is wanted: move the folder away, or name another one")
+                raise BaseMismatch(f"{local}: holds {held}, but {exact} is wanted; move the folder away, or use another one")
             if time.monotonic() >= end:
                 what = "the newest version" if wanted.version is None else str(wanted)
                 there = "nothing" if here is None else str(here)
                 why = f": {self.error}" if self.error else ""
                 raise Unavailable(f"{local}: {what} did not arrive within {timeout:g} s; it holds {there}{why}")
-            self.look()
+            look_now(local)
             time.sleep(0.02)
 
     def _in_store(self, wanted: Wanted) -> Wanted | None:
-        """The same with the run that the store holds, or its newest version; None: that cannot be said now."""
+        """Complete run and version from the store; None: the store is not available."""
         from deltawire._internal.chain import Chain
 
         try:
@@ -481,7 +478,7 @@ class Host:
             return None
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Stop the keeper process if this worker has started it."""
         self._stop.set()
         if self._keeper is not None:
             self._keeper.close()
@@ -495,12 +492,12 @@ class Host:
                 try:
                     self._run_keeper()
                 except OSError as error:
-                    log.warning("deltawire: %s: cannot start its background process: %s", self._settings.local, error)
+                    log.warning("deltawire: %s: cannot start the background process: %s", self._settings.local, error)
             self._stop.wait(_WAIT_SECONDS)
 
     def _run_keeper(self) -> None:
-        """Until it ends. It ends with this process: the pipe breaks then."""
-        # In a session of its own, so that Ctrl-C reaches it only by way of its worker's end.
+        """Run the keeper until it ends. It ends with this process, when the pipe breaks."""
+        # In a new session, so that Ctrl-C does not reach it directly.
         with subprocess.Popen(
             [sys.executable, "-m", "deltawire.engines.host"], stdin=subprocess.PIPE, text=True, start_new_session=True
         ) as process:
@@ -520,7 +517,7 @@ class Host:
 
 
 def main(stdin: IO[str] = sys.stdin) -> None:
-    """The process: keeps the folder that the first line names until its standard input ends."""
+    """The keeper process. The first line of stdin has its settings; it runs until stdin ends."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     told = json.loads(stdin.readline())
     folders = told["copy_on_write"]
@@ -528,11 +525,11 @@ def main(stdin: IO[str] = sys.stdin) -> None:
     keeper = Keeper(Settings(**told["settings"]), copy_on_write=None if folders is None else CopyOnWrite(**folders), nice=_NICE)
     reader = threading.Thread(target=stdin.read, daemon=True)
     reader.start()
-    while reader.is_alive() and os.getppid() == parent:  # a child of the worker may hold the pipe open
+    while reader.is_alive() and os.getppid() == parent:  # a child process of the worker may keep the pipe open
         reader.join(timeout=1)
     keeper.close(_END_SECONDS)
     sys.stderr.flush()
-    os._exit(0)  # a pull that takes longer is made up for by the next process
+    os._exit(0)  # the next process finishes an interrupted pull
 
 
 if __name__ == "__main__":

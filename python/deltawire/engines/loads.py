@@ -1,4 +1,4 @@
-"""Where a model's own `load_weights` puts the tensors of a checkpoint, found without writing any of them."""
+"""Records where a model's `load_weights` copies checkpoint tensors, without writing."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from deltawire.engines.checkpoint import Form
 
 log = logging.getLogger("deltawire")
 
-# What engines compute of `kv_b_proj` after loading (multi-head latent attention) and serve from, beside the parameter itself.
+# Tensors that engines derive from `kv_b_proj` after loading (multi-head latent attention) and use instead of it.
 _OF_KV_B_PROJ = ("w_kc", "w_vc", "W_UK_T", "W_UV", "W_K", "W_V")
 
 
 Place = tuple[int, torch.dtype]
-"""Memory, and as what it is counted."""
+"""Address of a storage, and dtype."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Copy:
 
 
 class LoadFailed(Exception):
-    """`load_weights` does not bear it. `tensor` is the one that it was given last; "": it had all of them."""
+    """`load_weights` failed. `tensor` is the last tensor that it got; "": it had got all."""
 
     def __init__(self, tensor: str, reason: Exception) -> None:
         super().__init__(f"{type(reason).__name__}: {reason}")
@@ -48,26 +48,25 @@ class LoadFailed(Exception):
 
 @dataclass
 class Loads:
-    """What `load_weights` did, or would have done."""
+    """What `load_weights` would have written."""
 
     params: list[torch.Tensor] = field(default_factory=list)  # a tensor in each storage of the model
-    names: list[list[str]] = field(default_factory=list)  # of the parameters in each
+    names: list[list[str]] = field(default_factory=list)  # of the parameters in each storage
     copies: list[Copy] = field(default_factory=list)
-    # Checkpoint tensors and parameters that were written in another way: converted, computed, replaced.
+    # Checkpoint tensors and parameters that are not plain copies: converted, computed, replaced.
     reloaded_tensors: set[str] = field(default_factory=set)
     reloaded_params: set[int] = field(default_factory=set)
-    # Of those that were written in another way: at least one from nobody knows which tensor.
+    # At least one of them was written from an unknown tensor.
     from_anywhere: bool = False
 
 
 def record_loads(model: torch.nn.Module, forms: Mapping[str, Form], drafts: Sequence[torch.nn.Module] = ()) -> Loads:
-    """Run `load_weights` of the models on tensors of these forms, and let no write to them through.
+    """Run `load_weights` of the models on tensors of these forms, intercepting all writes to the models.
 
-    `drafts` are models that draft tokens for `model`, loaded from the same checkpoint. They may share memory with it.
+    `drafts` are models that draft tokens for `model`, loaded from the same checkpoint; they may share memory with it.
 
-    Engines repack weights after loading: to load again would corrupt them, to see where a load would write does not. The tensors
-    that are "loaded" are memory that nobody touches: it costs nothing but addresses. `LoadFailed`: parameters are not even of
-    the shape that they were loaded with.
+    Engines repack weights after loading, so a second real load would corrupt them. The loaded tensors are untouched virtual
+    memory. `LoadFailed`: `load_weights` raised, for example because parameters have another shape now.
     """
     loads = Loads()
     places: dict[Place, int] = {}
@@ -86,7 +85,7 @@ def record_loads(model: torch.nn.Module, forms: Mapping[str, Form], drafts: Sequ
             loads.names[places[place]].append(f"{module_name}.{name}" if module_name else name)
     sources = {name: torch.empty(form.shape, dtype=form.dtype) for name, form in forms.items()}
     origins = {tensor.untyped_storage().data_ptr(): name for name, tensor in sources.items() if tensor.numel()}
-    # A model that wants to see values (a scale, a flag) gets zeros, rather than what was in that memory.
+    # Small tensors are zeroed, because models may read their values (a scale, a flag).
     for tensor in sources.values():
         if tensor.numel() <= 64:
             tensor.zero_()
@@ -99,7 +98,7 @@ def record_loads(model: torch.nn.Module, forms: Mapping[str, Form], drafts: Sequ
         raise LoadFailed(recorder.current, error) from error
     finally:
         _put_back(before, loads, places, origins)
-    loads.copies = list(dict.fromkeys(loads.copies))  # what a draft shares is loaded twice
+    loads.copies = list(dict.fromkeys(loads.copies))  # shared parameters are loaded twice
     for each in models:
         _note_derived(each, loads, places)
     return loads
@@ -110,13 +109,13 @@ def _place(tensor: torch.Tensor) -> Place:
 
 
 def _note_derived(model: torch.nn.Module, loads: Loads, places: dict[Place, int]) -> None:
-    """A parameter that the engine keeps a second copy of, in another form, is what it was loaded; the copy would stay behind."""
+    """Mark parameters from which the engine has derived another tensor: patching would not update that tensor."""
     for module in model.modules():
         weight = getattr(getattr(module, "kv_b_proj", None), "weight", None)
         own = _storage_of(weight)
         if own is not None and any(_storage_of(getattr(module, name, None)) not in (None, own) for name in _OF_KV_B_PROJ):
             loads.reloaded_params.update(param for (storage, _), param in places.items() if storage == own)
-        # vLLM on a CPU: the kernel of the head has a packed copy of its weight, of which only its closure knows.
+        # vLLM on a CPU: the closure of the head's kernel holds a packed copy of its weight.
         if getattr(vars(module).get("cpu_linear"), "__closure__", None) is not None:
             own = _storage_of(getattr(module, "weight", None))
             loads.reloaded_params.update(param for (storage, _), param in places.items() if storage == own)
@@ -129,7 +128,7 @@ def _storage_of(value: Any) -> int | None:
 
 @contextmanager
 def without_threads() -> Iterator[None]:
-    """What this thread gives to a pool is done at once: a mode of torch is not seen by other threads, which would write."""
+    """Run tasks that this thread submits to pools in this thread: torch's dispatch modes do not apply to others."""
     own, submit = threading.get_ident(), ThreadPoolExecutor.submit
 
     def submit_here(self: ThreadPoolExecutor, call: Any, /, *args: Any, **options: Any) -> Future[Any]:
@@ -159,7 +158,7 @@ def _named(sources: dict[str, torch.Tensor], recorder: _Recorder) -> Iterator[tu
 def _put_back(
     before: list[tuple[torch.nn.Module, str, torch.Tensor]], loads: Loads, places: dict[Place, int], origins: dict[int, str]
 ) -> None:
-    """A loader may have given a parameter other memory, which the recorder cannot see."""
+    """Restore parameters whose memory the loader has replaced, which the recorder does not see."""
     for module, name, data in before:
         now = module._parameters.get(name, module._buffers.get(name))
         if now is None or now.data_ptr() == data.data_ptr():
@@ -178,11 +177,11 @@ class _Recorder(TorchDispatchMode):
         super().__init__()
         self._loads, self._places, self._origins = loads, places, origins
         self._storages = {storage: param for (storage, _), param in places.items()}
-        self.current = ""  # the tensor that is loaded, of those that are loaded one after the other
-        self._looked_at: torch.Tensor | None = None  # as a number
+        self.current = ""  # the tensor being loaded
+        self._looked_at: torch.Tensor | None = None  # the tensor whose value was read last
 
     def begin(self, name: str) -> None:
-        """The next tensor is handed out; none: there are no more."""
+        """The loader gets this tensor next; "": no more."""
         self.current, self._looked_at = name, None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -195,14 +194,14 @@ class _Recorder(TorchDispatchMode):
         tensor, param = written
         if name in ("aten::copy_", "aten::fill_") and len(args) > 1 and isinstance(args[1], torch.Tensor):
             self._note(tensor, args[1], param)
-        elif name == "aten::fill_" and self._looked_at is not None:  # `fill_(tensor.item())`: engines load scalars so
+        elif name == "aten::fill_" and self._looked_at is not None:  # `fill_(tensor.item())`, as engines load scalars
             self._note(tensor, self._looked_at, param)
-        elif name not in ("aten::fill_", "aten::zero_"):  # padding, which stays what it is
+        elif name not in ("aten::fill_", "aten::zero_"):  # others only fill padding
             self._note_reloaded(param, None)
         return tensor
 
     def _written(self, func: Any, args: Any, kwargs: Any) -> tuple[torch.Tensor, int] | None:
-        """The first argument in the model's memory that the operator writes to."""
+        """The first tensor in the model's memory that the operator writes to."""
         for number, argument in enumerate(func._schema.arguments):
             if argument.alias_info is None or not argument.alias_info.is_write:
                 continue
@@ -224,7 +223,7 @@ class _Recorder(TorchDispatchMode):
         if origin is None or not is_plain or source.numel() > target.numel():
             self._note_reloaded(param, origin)
             return
-        if source.numel() == 1:  # a scalar has no dimensions, or some
+        if source.numel() == 1:  # a scalar may have dimensions
             source = source.reshape(())
         source = source.expand(target.shape)
         self._loads.copies.append(

@@ -1,4 +1,4 @@
-"""The map of a worker: from tensors of the checkpoint to the memory of the engine's parameters."""
+"""Maps checkpoint tensors to the memory of an engine's parameters."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from deltawire.engines.atomic import atomic_group
 from deltawire.engines.checkpoint import Form, LocalCheckpoint
 from deltawire.engines.loads import Copy, Loads
 
-_MAX_BOXES = 4096  # that one window is cut into
+_MAX_BOXES = 4096  # per window
 
 
 @dataclass(frozen=True)
 class Window:
-    """Element (i, j, ...) is number `first + i * strides[0] + ...` of the tensor and `array_first + ...` of the array."""
+    """Maps element `first + i * strides[0] + ...` of a tensor to `array_first + i * array_strides[0] + ...` of an array."""
 
     extent: tuple[int, ...]
     first: int
@@ -30,19 +30,19 @@ class Window:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return prod(self.extent)
 
     def of_array(self, array: torch.Tensor) -> torch.Tensor:
-        """The view of an array, which is flat."""
+        """The view of a flat array."""
         return torch.as_strided(array, self.extent, self.array_strides, self.array_first)
 
     def of_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The view of the checkpoint's tensor, which is contiguous."""
+        """The view of a contiguous checkpoint tensor."""
         return torch.as_strided(tensor, self.extent, self.strides, self.first)
 
     def offset_of(self, position: int) -> int | None:
-        """Where an element of the tensor is in the array."""
+        """The array index of an element of the tensor; None: not in the window."""
         rest, at = position - self.first, self.array_first
         for extent, stride, array_stride in zip(self.extent, self.strides, self.array_strides, strict=True):
             if rest < 0 or rest // stride >= extent:
@@ -52,7 +52,7 @@ class Window:
 
 
 def window_of(copy: Copy) -> Window | None:
-    """A copy as a window; None when it does not run through its tensor in order, or repeats elements of it."""
+    """A copy as a window; None if it reorders or repeats elements of the tensor."""
     dims = [dim for dim in zip(copy.shape, copy.source_strides, copy.strides, strict=True) if dim[0] > 1]
     dims.sort(key=lambda dim: -dim[1])
     inner = 1
@@ -66,7 +66,7 @@ def window_of(copy: Copy) -> Window | None:
 
 @dataclass(frozen=True)
 class BoxView:
-    """A box of a tensor, and where its rows are in an array."""
+    """A box of a tensor, and its place in an array."""
 
     offset: tuple[int, ...]
     extent: tuple[int, ...]
@@ -75,12 +75,12 @@ class BoxView:
     array_strides: tuple[int, ...]
 
     def of_array(self, array: torch.Tensor) -> torch.Tensor:
-        """Its contents, in the order of the tensor."""
+        """The view of a flat array, in the order of the tensor."""
         return torch.as_strided(array, self.extent, self.array_strides, self.array_first)
 
 
 def boxes_of(window: Window, shape: tuple[int, ...]) -> list[BoxView] | None:
-    """A window as boxes of a tensor of that shape, most often one; None when they would be too many."""
+    """A window as boxes of a tensor of that shape, usually one; None: too many."""
     boxes: list[BoxView] = []
     for box in _boxes_of(window, shape):
         if box is None or len(boxes) == _MAX_BOXES:
@@ -131,22 +131,25 @@ _MAX_ELEMENTS = 1 << 32  # of an array: offsets have 32 bits
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 Lists = list[tuple[torch.Tensor, Any, Any]]
-"""Arrays, offsets and values, as `deltawire.Exchange` takes them."""
+"""Arrays, offsets and values, for `deltawire.live.Exchange`."""
 
-HeldTensor = tuple[str, str, tuple[int, ...], bool, list[tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]]]
-"""Name, dtype, shape, whether it is on a GPU; of each box offset, extent, address and bytes between rows."""
+HeldBox = tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]
+"""Offset, extent, address, and strides in bytes of all dimensions but the last."""
+
+HeldTensor = tuple[str, str, tuple[int, ...], bool, list[HeldBox]]
+"""Name, dtype, shape, whether it is on a GPU, boxes."""
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as integers: NaN equals itself there, and +0 does not equal -0."""
+    """A view as integers, for bitwise comparison."""
     return tensor.view(_BITS[tensor.element_size()])
 
 
 class EngineMap:
-    """Which elements of which array each tensor is, and which tensors the engine alone can load."""
+    """Maps tensors to elements of arrays, and lists tensors that only the engine's loader can write."""
 
     def __init__(self, loads: Loads, forms: Mapping[str, Form], lost: Iterable[str] = ()) -> None:
-        """`lost` are tensors whose place in the engine is unknown."""
+        """`lost`: tensors whose place in the engine is unknown."""
         self.forms = forms
         self.names = loads.names
         self.arrays = [_flat(param) for param in loads.params]
@@ -159,12 +162,12 @@ class EngineMap:
                 reloaded.add(copy.param)
             else:
                 self.windows.setdefault(copy.source, []).append(window)
-        self._params: dict[str, set[int]] = {}  # of each tensor, window or not
+        self._params: dict[str, set[int]] = {}  # by tensor, with or without a window
         for copy in loads.copies:
             self._params.setdefault(copy.source, set()).add(copy.param)
-        # Tensors that go through the engine's own loader.
+        # Tensors that only the engine's own loader can write.
         self.reloaded: set[str] = set()
-        # All tensors of groups in which some have no parameter: they are lost, or converted on the way.
+        # All tensors of groups in which some have no known parameter: lost, or converted.
         self._of_group: dict[str, set[str]] = {
             atomic_group(name): set() for name in {*lost, *loads.reloaded_tensors} - set(self._params)
         }
@@ -176,13 +179,13 @@ class EngineMap:
             self.reloaded |= set(self.unseen)
 
     def set_reloaded(self, params: Iterable[int], tensors: Iterable[str] = ()) -> None:
-        """What is in these arrays is not a plain copy: their modules go through the engine's own loader."""
+        """Let the engine's loader write these tensors and arrays, with their modules."""
         self.reloaded |= self.complete(tensors, params)
 
     def complete(self, tensors: Iterable[str], params: Iterable[int] = ()) -> set[str]:
-        """These tensors, those in these arrays, and all others of their modules: the engine's, or else their atomic groups.
+        """These tensors, those in these arrays, and all others of the same modules or atomic groups.
 
-        An engine that rebuilds a module from some of its weights would take for the others what lies in fresh memory.
+        An engine rebuilds complete modules: weights that it does not get would be uninitialized memory.
         """
         modules = {_module(name) for param in params for name in self.names[param]}
         tensors = set(tensors)
@@ -203,21 +206,21 @@ class EngineMap:
 
     @property
     def plain(self) -> list[str]:
-        """Tensors, of which this worker has something, that are copied as they are."""
+        """Tensors with parts on this worker that are plain copies."""
         return [name for name in self.windows if name not in self.reloaded]
 
     @property
     def reloaded_modules(self) -> set[str]:
-        """Parts of the engine that its own loader rebuilds."""
+        """Modules that the engine's loader rebuilds."""
         return {_module(name) for tensor in self.reloaded for param in self._params.get(tensor, ()) for name in self.names[param]}
 
     @property
     def unseen(self) -> list[str]:
-        """Tensors of the checkpoint that this worker's model does not load: another's layers, a tied head."""
+        """Tensors that this worker does not load, such as layers of other workers or a tied head."""
         return [name for name in self.forms if name not in self.windows and name not in self.reloaded]
 
     def moved(self, models: Iterable[torch.nn.Module]) -> set[int]:
-        """Arrays of plain tensors that the models do not use any more: what is written there is not served."""
+        """Arrays of plain tensors that the models no longer use."""
         live = {
             tensor.untyped_storage().data_ptr()
             for model in models
@@ -228,7 +231,7 @@ class EngineMap:
         return {array for array in used if self.arrays[array].untyped_storage().data_ptr() not in live}
 
     def boxes(self, name: str) -> list[BoxView] | None:
-        """The parts of a tensor that are here, as boxes; None when they are too many to be proven."""
+        """The parts of a tensor on this worker, as boxes; None: too many."""
         found: list[BoxView] = []
         for window in self.windows[name]:
             boxes = boxes_of(window, self.forms[name].shape)
@@ -238,7 +241,7 @@ class EngineMap:
         return found
 
     def differing(self, checkpoint: LocalCheckpoint, names: Iterable[str]) -> list[str]:
-        """Which of these tensors are not what the checkpoint has, bit by bit."""
+        """The tensors that differ from the checkpoint, compared bitwise."""
         return [name for name in names if not self._is_equal(name, checkpoint.read(name))]
 
     def _is_equal(self, name: str, tensor: torch.Tensor) -> bool:
@@ -249,16 +252,16 @@ class EngineMap:
         return True
 
     def held(self) -> tuple[list[HeldTensor], set[str]]:
-        """Plain tensors where they lie, as `_core.DeltaStager` takes them; and those whose rows are not in order there."""
+        """Plain tensors for `_core.DeltaStager`, and names of those with non-contiguous rows."""
         found: list[HeldTensor] = []
         others: set[str] = set()
         taken: set[tuple[Any, ...]] = set()
-        for name in reversed(self.plain):  # of tensors in the same memory the engine has loaded the last one
+        for name in reversed(self.plain):  # if tensors share memory, the last one was loaded
             boxes = self.boxes(name)
             if boxes is None or any(box.extent and box.extent[-1] > 1 and box.array_strides[-1] != 1 for box in boxes):
                 others.add(name)
                 continue
-            groups: list[list[BoxView]] = []  # elements that are here twice, in a draft model, are two tensors
+            groups: list[list[BoxView]] = []  # elements that occur twice (in a draft model) become two tensors
             for box in boxes:
                 if (box.array, box.array_first, box.extent, box.array_strides) in taken:
                     continue
@@ -269,20 +272,13 @@ class EngineMap:
                     groups.append(group := [])
                 group.append(box)
             form = self.forms[name]
-            found += [
-                (name, form.dtype_name, form.shape, self.arrays[group[0].array].is_cuda, [self._place(box) for box in group])
-                for group in groups
-            ]
+            for group in groups:
+                places = [place_of(box.offset, box.of_array(self.arrays[box.array])) for box in group]
+                found.append((name, form.dtype_name, form.shape, self.arrays[group[0].array].is_cuda, places))
         return found, others
 
-    def _place(self, box: BoxView) -> tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]:
-        array = self.arrays[box.array]
-        size = array.element_size()
-        strides = tuple(size * stride for stride in box.array_strides[:-1])
-        return box.offset, box.extent, array.data_ptr() + box.array_first * size, strides
-
     def from_checkpoint(self, checkpoint: LocalCheckpoint, names: Iterable[str]) -> Lists:
-        """What the checkpoint has otherwise than the arrays: the way of a worker that no deltas lead to the version."""
+        """Elements that differ from the checkpoint, if deltas cannot be used."""
         found: dict[int, list[tuple[Any, Any]]] = {}
         for name in names:
             tensor = checkpoint.read(name)
@@ -293,7 +289,7 @@ class EngineMap:
         return [(bits(self.arrays[array]), *ordered(pairs)) for array, pairs in sorted(found.items())]
 
     def copy_in(self, checkpoint: LocalCheckpoint, names: Iterable[str]) -> None:
-        """Write tensors as they are in the checkpoint."""
+        """Copy tensors from the checkpoint."""
         for name in names:
             tensor = checkpoint.read(name)
             for window in self.windows[name]:
@@ -301,9 +297,15 @@ class EngineMap:
                 bits(live).copy_(bits(window.of_tensor(tensor)))
 
     def views(self, name: str) -> Iterator[tuple[BoxView, torch.Tensor]]:
-        """The boxes of a tensor that are here, with their contents as they are now."""
+        """The boxes of a tensor on this worker, with views of their contents."""
         for box in self.boxes(name) or ():
             yield box, box.of_array(self.arrays[box.array])
+
+
+def place_of(offset: tuple[int, ...], array: torch.Tensor) -> HeldBox:
+    """An array at `offset` of a tensor, as `_core.DeltaStager` takes it."""
+    strides = tuple(array.element_size() * stride for stride in array.stride()[:-1])
+    return offset, tuple(array.shape), array.data_ptr(), strides
 
 
 def _overlap(one: BoxView, other: BoxView) -> bool:
@@ -321,7 +323,7 @@ def _flat(param: torch.Tensor) -> torch.Tensor:
 
 
 def differences(window: Window, array: torch.Tensor, tensor: torch.Tensor) -> tuple[Any, Any]:
-    """Where the array is not what the tensor has, and what that is."""
+    """Array offsets and tensor values of different elements."""
     live = bits(window.of_array(array))
     wanted = bits(window.of_tensor(tensor)).to(live.device)
     if not window.extent:  # a scalar
@@ -335,7 +337,7 @@ def differences(window: Window, array: torch.Tensor, tensor: torch.Tensor) -> tu
 
 
 def ordered(pairs: list[tuple[Any, Any]]) -> tuple[Any, Any]:
-    """Offsets and values of one array, by offset, each once."""
+    """Offsets and values of an array, sorted, without duplicates."""
     offsets = np.concatenate([offsets for offsets, _ in pairs])
     values = np.concatenate([values for _, values in pairs])
     offsets, first = np.unique(offsets, return_index=True)

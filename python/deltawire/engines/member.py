@@ -1,4 +1,4 @@
-"""One worker process of an engine: the host's replica, the worker, a thread that stages. It answers instead of raising."""
+"""A worker process of an engine: its `Worker`, its `Host` and its staging thread."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ import torch
 from deltawire import _core
 from deltawire._internal.identity import Identity, Wanted
 from deltawire._internal.ranks import Group
-from deltawire.engines.group import Alone, agree, gather
-from deltawire.engines.host import Host, local_identity
+from deltawire.engines.group import Alone, agree, failed, gather
+from deltawire.engines.host import Host, local_identity, look_now
 from deltawire.engines.settings import Settings
 from deltawire.engines.worker import Reload, Worker
-from deltawire.errors import Error
 
 log = logging.getLogger("deltawire")
 
-_LOOK_SECONDS = 0.25  # at most, between looks at what is to be staged
+_LOOK_SECONDS = 0.25  # maximum time between checks for versions to stage
 
 
 class Member:
@@ -41,7 +40,7 @@ class Member:
         drafts: Callable[[], Sequence[torch.nn.Module]] = tuple,
         reloads_all: bool = False,
     ) -> None:
-        """`reloads_all`: the engine's `reload` takes all tensors of the model or none."""
+        """`reloads_all`: the engine's `reload` needs all tensors of the model."""
         self.settings, self.model, self._reloads_all = settings, model, reloads_all
         self._drafts = drafts  # engines make them after the model
         self.group: Group = group or Alone()
@@ -49,8 +48,8 @@ class Member:
         self._name = f"{engine}-{socket.gethostname()}-{os.getpid()}"
         self._reload = reload
         self._staging_error: str | None = None
-        self._goal: Identity | None = None  # what all workers are to stage; None: the newest
-        self._may_revert = False  # what was replaced is kept until it is known how the other engines fared
+        self._goal: Identity | None = None  # the version that all workers must stage; None: the newest
+        self._may_revert = False  # keep replaced weights until all engines have succeeded
         self._stop = threading.Event()
         self._events = _core.FolderEvents()  # wakes the thread that stages
         self._host = Host(settings)
@@ -59,30 +58,27 @@ class Member:
 
     @property
     def served(self) -> Identity | None:
-        """What is served, as far as it is known."""
+        """The served version, if known."""
         return None if self.worker is None else self.worker.served
 
     @property
     def is_suspect(self) -> bool:
-        """Whether a proof of what is served has failed."""
+        """Whether verification of the served weights has failed."""
         return self.worker is not None and self.worker.report.suspect is not None
 
     def call(self, call: str, **options: Any) -> dict[str, Any]:
-        """`attach`, `stage`, `update`, `revert`, `prove`, `served` or `status`: `{"ok": ...}` or `{"error": words}`."""
+        """`attach`, `stage`, `update`, `revert`, `prove`, `served` or `status`: `{"ok": result}` or `{"error": message}`."""
         calls: dict[str, Callable[..., Any]] = {
             "attach": self.attach, "stage": self.stage, "update": self.update, "revert": self.revert, "prove": self.prove,
             "served": lambda: self.served, "status": self.status,
         }  # fmt: skip
         try:
             return {"ok": calls[call](**options)}
-        except Exception as error:  # an answer on every worker, whatever happens
-            if isinstance(error, Error):
-                return {"error": str(error)}
-            log.exception("deltawire: %s", call)
-            return {"error": f"{type(error).__name__}: {error}"}
+        except Exception as error:
+            return failed(call, error)
 
     def attach(self) -> Identity:
-        """The version that is served. The first time all weights are compared with the local checkpoint and brought to it."""
+        """Return the served version. The first call compares all weights with the local checkpoint and updates them."""
         if self.worker is None:
             self.worker = self._new_worker()
         if self.worker.served is None:
@@ -91,12 +87,12 @@ class Member:
             except BaseException:
                 self.worker.close()
                 raise
-            self._host.look()
+            look_now(self.settings.local)
         assert self.worker.served is not None
         return self.worker.served
 
     def begin(self, timeout: float) -> None:
-        """Attach as soon as there is a version."""
+        """Wait for a version, then attach."""
         self.wait_for(Wanted(0), timeout, in_checkpoint=True)
         self.attach()
 
@@ -108,7 +104,7 @@ class Member:
         return local_identity(self.settings.local)
 
     def stage(self, goal: Sequence[Any]) -> dict[str, Any]:
-        """Make that version ready, and no later one, until it is written. Answers at once, as `status` does."""
+        """Stage this version, instead of the newest, until it is written. Returns `status` immediately."""
         self._goal = Identity(*goal)
         self._staging_error = None
         self._events.wake()
@@ -130,9 +126,9 @@ class Member:
     def update(
         self, wanted: Sequence[Any] = (), verify: str | None = None, timeout: float | None = None, keep: bool = False
     ) -> Identity:
-        """Go to what is wanted, or to what is there. It is waited for, and the engine waits too: ask for what is there already.
+        """Go to the wanted version (default: the local one). Waits for it while the engine is paused.
 
-        `keep`: what is replaced stays in memory, for `revert`, until the next version is staged.
+        `keep`: keep the replaced weights in memory, for `revert`, until the next version is staged.
         """
         goal = Wanted(*wanted)
         self.attach()
@@ -145,43 +141,43 @@ class Member:
             reached = worker.update(goal, verify or self.settings.verify, keep=keep)
         finally:
             self._goal = None
-        self._host.look()
+        look_now(self.settings.local)
         self._events.wake()
         return reached
 
     def revert(self) -> Identity | None:
-        """Back to what was served before the last `update` that kept it: another engine of the server failed."""
+        """Restore the weights before the last `update(keep=True)`, because another engine of the server failed."""
         try:
             return None if self.worker is None else self.worker.revert()
         finally:
             self._may_revert = False
 
     def prove(self, mode: str = "all") -> dict[str, Any]:
-        """What all workers hold against what the version says."""
+        """Compare the weights of all workers with the version."""
         self.attach()
         assert self.worker is not None
         return asdict(self.worker.prove(mode))
 
     def sleep(self, *, loses_weights: bool) -> None:
-        """As of `Worker`, on all workers."""
+        """See `Worker.sleep`."""
         if self.worker is not None:
             self.worker.sleep(loses_weights=loses_weights)
 
     def wake(self) -> None:
-        """As of `Worker`, on all workers."""
+        """See `Worker.wake`."""
         if self.worker is not None:
             self.worker.wake()
             self._events.wake()
 
     def status(self) -> dict[str, Any]:
-        """How things are here."""
-        self._may_revert = False  # whoever asks has heard from all engines
+        """Report the state of this worker."""
+        self._may_revert = False  # the caller has got the answers of all engines
         report = {} if self.worker is None else asdict(self.worker.report)
         host = {"host_error": self._host.error, "is_blocked": self._host.is_blocked}
         return report | host | {"pid": os.getpid(), "name": self._name, "staging_error": self._staging_error}
 
     def close(self) -> None:
-        """Let go of the local folder."""
+        """Stop, and release the local folder."""
         self._stop.set()
         self._events.wake()
         self._thread.join(timeout=10)
@@ -190,9 +186,9 @@ class Member:
         self._host.close()
 
     def wait_for(self, wanted: Wanted, timeout: float, *, in_checkpoint: bool = False) -> Wanted:
-        """Until it is staged here or the host holds it, on all workers; without a number, the newest of the store.
+        """Wait on all workers until the version (default: the store's newest) is staged or on the host.
 
-        Returns what all of them mean by it: one of them may have asked the store a moment later.
+        Returns the version that rank 0 has found: workers may see different newest versions.
         """
 
         def held() -> Identity:
@@ -208,13 +204,13 @@ class Member:
         return Wanted(first.version if wanted.version is None else wanted.version, first.run, wanted.manifest)
 
     def _stage_ahead(self) -> None:
-        """While the engine serves: what has come to this host is made ready beside the weights."""
+        """The thread that stages versions while the engine serves."""
         own, failures = Path(self.settings.local, ".deltawire"), 0
         while not self._stop.is_set():
-            self._events.watch(own)  # the checkpoint has gone on
-            self._events.watch(own / "spool" / "manifests")  # deltas have come
+            self._events.watch(own)  # changes of the checkpoint
+            self._events.watch(own / "spool" / "manifests")  # new deltas
             worker, goal = self.worker, self._goal
-            # With a follower, what is staged waits for it: versions that come faster than they are staged would starve it.
+            # A staged version is kept for the follower, or it would starve if versions arrive faster than they are staged.
             waits = goal is None and self.settings.follow and worker is not None and worker.staged is not None
             if worker is not None and not self._may_revert and not waits:
                 words = None
@@ -223,7 +219,7 @@ class Member:
                     worker.sum_up()
                     worker.stage(goal)
                     failures = 0
-                except Exception as error:  # told again by the update that finds nothing staged
+                except Exception as error:  # also raised by the update that finds nothing staged
                     words, failures = str(error), failures + 1
                 if words != self._staging_error:
                     if words is not None:
@@ -231,5 +227,5 @@ class Member:
                     self._staging_error = words
                     worker.say(staging_error=words)
             self._events.wait(_LOOK_SECONDS)
-            if failures > 1:  # all of it is decoded again
+            if failures > 1:  # every retry decodes everything again
                 self._stop.wait(min(self.settings.interval, _LOOK_SECONDS * 2 ** min(failures, 10)))

@@ -1,4 +1,4 @@
-"""What the workers of an engine hold together, against what a version says. No weight moves."""
+"""Compares the weights of all workers with a version, by digests; weights are not transferred."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from deltawire.engines.map import EngineMap
 from deltawire.errors import BaseMismatch, Error
 from deltawire.live import Proof
 
-_NUM_SAMPLES = 16  # that together have every tensor
+_NUM_SAMPLES = 16  # that together contain every tensor
 
 
 @dataclass(frozen=True)
 class Proven:
-    """A proof that succeeded, or did not."""
+    """The result of a proof."""
 
     run: str
     version: int
     manifest: str
     mode: str
     num_tensors: int
-    wrong: tuple[str, ...] = ()  # tensors that are not the version's
-    unproven: tuple[str, ...] = ()  # those that only the engine's own loader knows
+    wrong: tuple[str, ...] = ()  # tensors that differ from the version
+    unproven: tuple[str, ...] = ()  # tensors that cannot be compared
 
     @property
     def words(self) -> str:
-        """For people."""
+        """A message."""
         if self.wrong:
-            return f"{len(self.wrong)} tensors are not version {self.version}'s: {', '.join(self.wrong[:5])}"
-        return f"{self.num_tensors} tensors are version {self.version}'s"
+            return f"{len(self.wrong)} tensors differ from version {self.version}: {', '.join(self.wrong[:5])}"
+        return f"{self.num_tensors} tensors match version {self.version}"
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What an engine keeps beside its parameters: tensors that cannot be proven, and a look at those that can."""
+    """Tensors outside parameters: those that cannot be compared, and a function that finds wrong copies."""
 
     unproven: Collection[str]
     find_wrong: Callable[[], set[str]]
 
 
 def sample_of(names: Iterable[str], sample: int) -> set[str]:
-    """Some of the names: others in the next sample, and all of them after a few."""
+    """Every sixteenth name; successive samples cover all names."""
     return {name for number, name in enumerate(sorted(names)) if (number + sample) % _NUM_SAMPLES == 0}
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What one worker holds of a version's tensors, added up."""
+    """The sums of a worker's parts of a version."""
 
     version: Identity
     known: Mapping[str, str]
@@ -76,10 +76,9 @@ def add_up(
     beside: Beside | None = None,
     threads: int = 0,
 ) -> Sums:
-    """This worker's part of a proof, for which the engine need not wait.
+    """Compute this worker's part of a proof; the engine need not be paused.
 
-    Tensors in `reloaded`, converted or repacked by a worker, cannot be proven by their bits. Copies of the same box, on one
-    worker or on several, must be equal.
+    Tensors in `reloaded` (converted or repacked by a worker) cannot be compared. Copies of the same box must be equal.
     """
     known: Mapping[str, str] = {}
     own, differing, failure = Proof(), set[str](), None
@@ -95,9 +94,9 @@ def add_up(
 
 
 def prove(sums: Sums, group: Group, mode: str) -> Proven:
-    """Compare what all workers hold together with the version's digests. Every worker of the group calls it.
+    """Combine the sums of all workers and compare them with the version's digests. Every worker calls it.
 
-    What failed on one of them is raised on all: none waits for ever.
+    If one worker has failed, all raise.
     """
     own, differing, unproven, failure = sums.own, set(sums.differing), set(sums.unproven), sums.failure
     words = None if failure is None else str(failure)
@@ -113,23 +112,23 @@ def prove(sums: Sums, group: Group, mode: str) -> Proven:
 
 
 def _add(proof: Proof, add: Callable[[], None]) -> set[str]:
-    """The tensors of which there are copies that differ."""
+    """Call `add`; returns tensors whose copies differ."""
     with suppress(BaseMismatch):
         add()
     return set(proof._core.differing())
 
 
 Boxes = dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]]
-"""Offset and extent of the parts of tensors that a worker has."""
+"""By tensor: offset and extent of the parts on a worker."""
 
 
 def boxes_of_all(engine_map: EngineMap) -> Boxes:
-    """Of tensors that are kept as they are. One whose parts are too many has none."""
+    """The boxes of plain tensors; none if there are too many."""
     return {name: [(box.offset, box.extent) for box in engine_map.boxes(name) or ()] for name in engine_map.plain}
 
 
 def uncovered(workers: Iterable[Boxes], shapes: Mapping[str, tuple[int, ...]]) -> set[str]:
-    """Tensors that the boxes of all workers do not make up once and whole: their sums say nothing."""
+    """Tensors that the boxes of all workers do not tile exactly; their sums cannot be compared."""
     held: dict[str, set[tuple[tuple[int, ...], tuple[int, ...]]]] = {}
     for boxes in workers:
         for name, own in boxes.items():
@@ -145,7 +144,7 @@ def _chosen(pieces: Pieces, known: Mapping[str, str], sample: int, mode: str, re
 
 
 class Pieces:
-    """What a worker has of each tensor, where it is: found once, for memory that does not move."""
+    """The parts of tensors on a worker, cached: their memory does not move."""
 
     def __init__(self, engine_map: EngineMap) -> None:
         self._map = engine_map
@@ -153,11 +152,11 @@ class Pieces:
 
     @property
     def names(self) -> Iterable[str]:
-        """Tensors of which something is here."""
+        """Tensors with parts on this worker."""
         return self._map.windows
 
     def of(self, name: str) -> list[_core.Tensor]:
-        """Contiguous views as they are; others are copied each time."""
+        """The parts of a tensor; non-contiguous ones are copied each time."""
         if name in self._known:
             return self._known[name]
         shape = self._map.forms[name].shape

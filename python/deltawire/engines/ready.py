@@ -1,4 +1,4 @@
-"""Waits, from outside, until engines serve a version: what `/deltawire/ready` of each says."""
+"""Waits until servers report at `/deltawire/ready` that they serve a version."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from urllib.request import Request, urlopen
 from deltawire._internal.identity import Identity, Wanted
 from deltawire.errors import InvalidArgument, Unavailable
 
-_LOOK_SECONDS = 0.02, 0.25  # between questions, first and at most: servers log each
-_ANSWER_SECONDS = 1.0, 5.0  # of all servers together, when the time is over, and of one, at most
+_LOOK_SECONDS = 0.02, 0.25  # between requests: first, and maximum; servers log each request
+_ANSWER_SECONDS = 1.0, 5.0  # timeouts: minimum for all servers together, maximum for one
 
 
 def wait_until_served(
     servers: Sequence[str], wanted: Identity | int | None, timeout: float, *, api_key: str | None = None
 ) -> list[Identity]:
-    """What each server serves, as soon as that is `wanted`, or a later version of its run, for all of them; without it, anything.
+    """Wait until all servers serve `wanted` (None: any version) or a later version of its run; returns what each serves.
 
-    `PublishReport.identity` says which run is meant: a number alone may be one of another run that was served before.
-    `api_key`: of the servers; None: DELTAWIRE_ENGINE_API_KEY. `Unavailable` when one of them is not there in time, with its last
-    words. `InvalidArgument` at once for a server that follows no chain, or does not take the key: it never will be.
+    Prefer `PublishReport.identity` to a number, which may be a version of another run. `api_key`: default
+    DELTAWIRE_ENGINE_API_KEY. `Unavailable`: timeout. `InvalidArgument`: a server follows no chain, or rejects the key.
     """
     end = time.monotonic() + timeout
     goal = Wanted.of(wanted)
@@ -53,7 +52,7 @@ def wait_until_served(
 
 
 def _ask(server: str, wanted: Wanted, key: str | None, timeout: float) -> Identity | str:
-    """What is served, or why it is not what is wanted."""
+    """The served version, or why it is not the wanted one."""
     query = urlencode({name: value for name, value in wanted._asdict().items() if value is not None})
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
@@ -64,31 +63,30 @@ def _ask(server: str, wanted: Wanted, key: str | None, timeout: float) -> Identi
     except HTTPError as error:
         with error:
             if error.code == 401:
-                raise InvalidArgument(f"{server}: does not take the API key: pass api_key") from None
+                raise InvalidArgument(f"{server}: rejects the API key; pass api_key") from None
             if error.code == 404:
-                why = _error_of(error.read()) or "it has no /deltawire/ready"
+                why = _object(error.read()).get("error") or "it has no /deltawire/ready"
                 raise InvalidArgument(f"{server}: follows no chain: {why}") from None
             return _words(error)
     except (OSError, http.client.HTTPException) as error:
         return f"no answer ({getattr(error, 'reason', None) or error or type(error).__name__})"
     except (ValueError, KeyError, TypeError):
-        return "answers something else than a server with deltawire"
+        return "the answer is not from a server with deltawire"
 
 
 def _words(error: HTTPError) -> str:
     body = error.read()
-    try:
-        said: dict[str, Any] = json.loads(body)
-        served = "no version yet" if said["version"] is None else str(Identity(said["run"], said["version"], ""))
-    except (ValueError, KeyError, TypeError):
-        said = {}
-    if error.code != 503 or not said:
+    said = _object(body)
+    if error.code != 503 or "version" not in said:
         return f"answers {error.code}: {body[:200].decode(errors='replace')}"
+    served = "no version yet" if said["version"] is None else str(Identity(str(said.get("run")), said["version"], ""))
     return f"serves {served}" + (f", and says: {said['error']}" if said.get("error") else "")
 
 
-def _error_of(body: bytes) -> str | None:
+def _object(body: bytes) -> dict[str, Any]:
+    """A JSON object; empty if the body is something else."""
     try:
-        return str(json.loads(body)["error"])
-    except (ValueError, KeyError, TypeError):
-        return None
+        said = json.loads(body)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}

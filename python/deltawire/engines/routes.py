@@ -1,10 +1,11 @@
-"""What operators ask a server: the same paths in every engine."""
+"""HTTP routes for operators, the same in every engine."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
@@ -14,29 +15,34 @@ from deltawire._internal.identity import Wanted
 from deltawire.engines.follower import Follower
 from deltawire.errors import BaseMismatch, Error, Unavailable
 
-# name, kind, help, and where the value is in Follower.status(); with the run that it is of, where it is of one.
+# Name, type, help, and a function that gets the value, perhaps with labels, from Follower.status().
 _METRICS: list[tuple[str, str, str, Any]] = [
-    ("ready", "gauge", "1: what is served is what it should be, as far as is known.", lambda s: int(s["ready"])),
-    ("weight_version", "gauge", "Version that is served.", lambda s: _of_run(s)),
-    ("local_version", "gauge", "Version that the host's replica holds.", lambda s: _of_run(s["held"])),
-    ("staged_version", "gauge", "Version that all workers have ready.", lambda s: _of_run(_all_staged(s["workers"]))),
-    ("lag_versions", "gauge", "Versions between what is held and what is served; absent across runs.", lambda s: _lag(s)),
-    ("updates_total", "counter", "Versions that were put in place.", lambda s: s["updates"]),
-    ("update_failures_total", "counter", "Updates that failed; the version before was served on.", lambda s: s["failures"]),
-    ("heals_total", "counter", "Failed proofs after which all weights were compared and are right again.", lambda s: s["heals"]),
-    ("pause_seconds", "gauge", "The last pause, from the first call to the last.", lambda s: s["pause_seconds"]),
-    ("pause_seconds_total", "counter", "All pauses together.", lambda s: s["pause_seconds_total"]),
-    ("swap_seconds", "gauge", "Of the last pause: writing, the slowest worker.", lambda s: _slowest(s["workers"], "swap")),
-    ("reload_seconds", "gauge", "Of the last pause: the engine's own loader.", lambda s: _slowest(s["workers"], "reload")),
-    ("proof_seconds", "gauge", "Of the last pause: the proof.", lambda s: _slowest(s["workers"], "proof")),
-    ("proof_ok", "gauge", "1: what is served was proven. 0: a proof failed. Absent: nothing was proven.", lambda s: _proof_ok(s)),
-    ("proof_version", "gauge", "Version that the last proof was of.", lambda s: _of_run(_proof(s["workers"]))),
-    ("staged_bytes", "gauge", "Memory of versions that wait to be written.", lambda s: _staged_bytes(s["workers"])),
+    ("ready", "gauge", "1: the engine serves its version without problems.", lambda s: int(s["ready"])),
+    ("weight_version", "gauge", "Served version.", lambda s: _of_run(s)),
+    ("local_version", "gauge", "Version of the host's replica.", lambda s: _of_run(s["held"])),
+    ("staged_version", "gauge", "Version that all workers have staged.", lambda s: _of_run(_all_staged(s["workers"]))),
+    ("lag_versions", "gauge", "Versions between the replica and the served version; absent across runs.", lambda s: _lag(s)),
+    ("updates_total", "counter", "Successful updates.", lambda s: s["updates"]),
+    (
+        "update_failures_total",
+        "counter",
+        "Failed updates, which leave the old version in place.",
+        lambda s: s["failures"],
+    ),
+    ("heals_total", "counter", "Failed proofs after which all weights were repaired.", lambda s: s["heals"]),
+    ("pause_seconds", "gauge", "The last pause, from first to last call.", lambda s: s["pause_seconds"]),
+    ("pause_seconds_total", "counter", "Sum of all pauses.", lambda s: s["pause_seconds_total"]),
+    ("swap_seconds", "gauge", "Writing in the last pause, of the slowest worker.", lambda s: _slowest(s["workers"], "swap")),
+    ("reload_seconds", "gauge", "The engine's own loader in the last pause.", lambda s: _slowest(s["workers"], "reload")),
+    ("proof_seconds", "gauge", "The proof in the last pause.", lambda s: _slowest(s["workers"], "proof")),
+    ("proof_ok", "gauge", "1: the served version was proven. 0: a proof failed. Absent: not proven.", lambda s: _proof_ok(s)),
+    ("proof_version", "gauge", "Version of the last proof.", lambda s: _of_run(_proof(s["workers"]))),
+    ("staged_bytes", "gauge", "Memory of staged versions.", lambda s: _staged_bytes(s["workers"])),
 ]
 
 
 def prometheus_text(status: dict[str, Any]) -> str:
-    """One line for each metric that is known."""
+    """Metrics in Prometheus' text format; unknown ones are omitted."""
     lines: list[str] = []
     for name, kind, words, value_of in _METRICS:
         value = value_of(status)
@@ -76,7 +82,7 @@ def _proof(workers: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _proof_ok(status: dict[str, Any]) -> int | None:
-    """Of what is served now: what was proven of another version says nothing of it."""
+    """Only a proof of the served version counts."""
     if any(worker.get("suspect") for worker in status["workers"]):
         return 0
     proof = _proof(status["workers"])
@@ -98,28 +104,34 @@ def add_routes(app: FastAPI, page: str) -> None:
         "prove": ("POST", _prove), "update": ("POST", _update),
     }  # fmt: skip
     for name, (method, route) in routes.items():
-        app.add_api_route(f"/deltawire/{name}", route, methods=[method], dependencies=[Depends(_check_key)])
+        app.add_api_route(f"/deltawire/{name}", _answering(route), methods=[method], dependencies=[Depends(_check_key)])
 
 
 def _check_key(request: Request) -> None:
-    """By the engine's own API key, where it does not guard all paths itself."""
+    """Check the engine's API key, if the engine does not do so for all paths."""
     is_allowed = getattr(request.app.state, "deltawire_is_allowed", None)
     if is_allowed is not None and not is_allowed(request.headers):
         raise HTTPException(status_code=401, detail="Unauthorized")
 
 
-def _follower(request: Request) -> Follower | None:
-    return getattr(request.app.state, "deltawire", None)
+def _answering(route: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a route: errors become JSON."""
 
+    @wraps(route)
+    async def answer(request: Request, **query: Any) -> Any:
+        if getattr(request.app.state, "deltawire", None) is None:
+            page = request.app.state.deltawire_page
+            return JSONResponse({"error": f"this server follows no chain: see {page} of deltawire"}, status_code=404)
+        try:
+            return await route(request, **query)
+        except (RuntimeError, Error) as error:
+            return JSONResponse({"error": str(error)}, status_code=503)
 
-def _none(request: Request) -> JSONResponse:
-    page = request.app.state.deltawire_page
-    return JSONResponse({"error": f"this server follows no chain: see {page} of deltawire"}, status_code=404)
+    return answer
 
 
 async def _status(request: Request) -> Any:
-    follower = _follower(request)
-    return _none(request) if follower is None else JSONResponse(await follower.status())
+    return JSONResponse(await request.app.state.deltawire.status())
 
 
 _VERSION = Query(default=None, ge=0)
@@ -127,38 +139,28 @@ _VERSION = Query(default=None, ge=0)
 
 def _wanted(version: int | None, run: str | None, manifest: str | None) -> Wanted:
     if manifest is not None and version is None:
-        raise HTTPException(status_code=400, detail="manifest is the digest of a version's manifest: give the version too")
+        raise HTTPException(status_code=400, detail="manifest needs a version too")
     return Wanted(version, run, manifest)
 
 
 async def _ready(request: Request, version: int | None = _VERSION, run: str | None = None, manifest: str | None = None) -> Any:
-    """Whether what is served is that version of that run, or a later one."""
-    follower = _follower(request)
-    if follower is None:
-        return _none(request)
-    wanted, served = _wanted(version, run, manifest), follower.seen.served
+    """Whether that version of that run, or a later one, is served."""
+    follower: Follower = request.app.state.deltawire
+    wanted = _wanted(version, run, manifest)
     follower.hint(wanted)
     why = follower.seen.why_not_ready(wanted)
-    named = {"run": None, "version": None, "manifest": None} if served is None else served._asdict()
-    words = {"ready": why is None, **named, "wanted": wanted._asdict(), "error": why}
+    words = {"ready": why is None, **follower.seen.named, "wanted": wanted._asdict(), "error": why}
     return JSONResponse(words, status_code=503 if why else 200)
 
 
 async def _metrics(request: Request) -> Any:
-    follower = _follower(request)
-    return _none(request) if follower is None else PlainTextResponse(prometheus_text(await follower.status()))
+    return PlainTextResponse(prometheus_text(await request.app.state.deltawire.status()))
 
 
 async def _prove(request: Request, mode: str = "all") -> Any:
-    follower = _follower(request)
-    if follower is None:
-        return _none(request)
     if mode not in ("all", "sample"):
         return JSONResponse({"error": f'mode "{mode}": must be "all" or "sample"'}, status_code=400)
-    try:
-        proven = await follower.prove(mode)
-    except (RuntimeError, Error) as error:
-        return JSONResponse({"error": str(error)}, status_code=503)
+    proven = await request.app.state.deltawire.prove(mode)
     return JSONResponse(proven, status_code=500 if proven["wrong"] else 200)
 
 
@@ -169,22 +171,17 @@ async def _update(
     manifest: str | None = None,
     timeout: float = Query(default=60, ge=0, le=3600),
 ) -> Any:
-    """To what the host's replica holds, once that is what is wanted. The engine serves while it is waited for."""
-    follower = _follower(request)
-    if follower is None:
-        return _none(request)
+    """Wait until the host has the wanted version, while the engine serves, then update."""
+    follower: Follower = request.app.state.deltawire
     wanted, end = _wanted(version, run, manifest), time.monotonic() + timeout
-    try:
-        while not wanted.is_met_by(held := await follower.held()):
-            if time.monotonic() >= end:
-                there = "nothing" if held is None else str(held)
-                raise Unavailable(f"{follower.settings.local}: {wanted} did not arrive within {timeout:g} s; it holds {there}")
-            follower.hint(wanted)
-            await asyncio.sleep(0.05)
-        served = await follower.update(wanted)
-        await follower.check()
-        if "store" in follower.seen.problems and run is None:
-            raise BaseMismatch(follower.seen.problems["store"])
-        return JSONResponse(served._asdict())
-    except (RuntimeError, Error) as error:
-        return JSONResponse({"error": str(error)}, status_code=503)
+    while not wanted.is_met_by(held := await follower.held()):
+        if time.monotonic() >= end:
+            there = "nothing" if held is None else str(held)
+            raise Unavailable(f"{follower.settings.local}: {wanted} did not arrive within {timeout:g} s; it holds {there}")
+        follower.hint(wanted)
+        await asyncio.sleep(0.05)
+    served = await follower.update(wanted)
+    await follower.check()
+    if "store" in follower.seen.problems and run is None:
+        raise BaseMismatch(follower.seen.problems["store"])
+    return JSONResponse(served._asdict())

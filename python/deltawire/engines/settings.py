@@ -1,4 +1,4 @@
-"""What operators say of an engine that follows a chain."""
+"""Settings of an engine that follows a chain."""
 
 from __future__ import annotations
 
@@ -22,98 +22,98 @@ Transport = Literal["store", "nixl", "group"]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The same for every engine: `--additional-config '{"deltawire": {...}}'` of vLLM, or DELTAWIRE_STORE, DELTAWIRE_LOCAL ..."""
+    """From `--additional-config '{"deltawire": {...}}'` of vLLM, or from DELTAWIRE_STORE, DELTAWIRE_LOCAL, ..."""
 
     store: str = ""
-    """Where the chain is: a folder, S3, or the URL of a trainer or relay that serves it."""
+    """The chain: a folder, S3, or the URL of a trainer or relay that serves it."""
     local: str = ""
-    """The host's copy of the checkpoint, one for all engines of the host."""
+    """Folder of the host's checkpoint, for all engines of the host."""
     transport: Transport = "store"
-    """How versions come: from the store, which "nixl" reads at http://; or by a "group", a `torch.Broadcast` in front of it."""
+    """How versions arrive: "store"; "nixl", for an http:// store; or "group", a `torch.Broadcast` in addition to the store."""
     shards: bool = False
-    """Fetch just what this host's workers hold; `local`, which the server is started from, is patched only when they need all."""
+    """Fetch only what this host's workers hold; the checkpoint in `local` is then updated only if they need it."""
     master_address: str = ""
-    """Of the publisher, which is rank 0 of the group."""
+    """Address of the publisher, rank 0 of the group."""
     master_port: int = 0
     world_size: int | None = None
-    """Of the group: the publisher and a rank for each `local`."""
+    """Size of the group: the publisher and one rank per `local`."""
     rank_offset: int | None = None
     """This host's rank in the group."""
     group_name: str = "deltawire"
     backend: str = "gloo"
-    """What parts go by: "gloo", or "nccl" from GPU to GPU."""
+    """Backend for parts: "gloo", or "nccl" between GPUs."""
     secret: str = field(default="", repr=False)
-    """The bearer token of an `http(s)://` store; better in a file."""
+    """Bearer token of an `http(s)://` store; prefer `secret_file`."""
     secret_file: str = ""
     trust: str | None = None
-    """A file of public keys: versions that none of them signed are refused."""
+    """File of public keys; versions not signed by one of them are refused."""
     run: str = ""
-    """Take no other run; empty: the store's."""
+    """Refuse other runs; empty: use the store's run."""
     verify: Verify = "all"
-    """What is proven in the pause: all tensors, or a sample that goes round; "behind": all, after the pause; "off": nothing."""
+    """Tensors to verify in the pause: "all", or a rotating "sample"; "behind": all, after the pause; "off": none."""
     follow: bool = True
     """Update to new versions automatically; False: only on request."""
     interval: float = 5.0
-    """Seconds between looks into a store that does not say when it changes."""
+    """Seconds between queries of a store that does not notify."""
     timeout: float = 600.0
-    """Seconds to wait for a version that was asked for."""
+    """Seconds to wait for a requested version."""
     keep_cache: bool = True
-    """Requests go on with the keys and values that the version before computed; else caches are dropped with every version."""
+    """Running requests keep the KV cache of the old version; False: drop caches with every version."""
     adapter: str = ""
-    """The chain is one of LoRA adapters, served under this name beside the model (docs/lora.md)."""
+    """The chain contains LoRA adapters, served under this name (docs/lora.md)."""
     base_model: str = ""
-    """Of an adapter: take only those whose configuration names this model; empty: those that fit."""
+    """Accept only adapters whose configuration names this model; empty: any that fit."""
     device_bytes: int | None = None
-    """Of GPU memory for a version that waits to be written; None: half of what is free then."""
+    """GPU memory for a staged version; None: half of the free memory."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Refuse invalid combinations."""
         if self.transport not in get_args(Transport):
             raise InvalidArgument(f"deltawire: transport={self.transport!r}: must be one of {', '.join(get_args(Transport))}")
         if not (self.store and self.local):
-            raise InvalidArgument("deltawire: both `store` and `local` are needed")
+            raise InvalidArgument("deltawire: `store` and `local` are required")
         if self.transport == "nixl" and not self.store.startswith(("http://", "https://")):
             raise InvalidArgument('deltawire: transport="nixl" needs a `store` at http:// or https://')
         if self.transport == "group":
             self._check_group()
         if self.shards and self.verify not in ("all", "behind"):
-            raise InvalidArgument('deltawire: `shards` needs verify="all" or "behind": only these verify parts of objects')
+            raise InvalidArgument('deltawire: `shards` needs verify="all" or "behind"; only these verify partial objects')
         if self.adapter:
             self._check_adapter()
         elif self.base_model:
-            raise InvalidArgument("deltawire: `base_model` is for adapters: set `adapter`")
+            raise InvalidArgument("deltawire: `base_model` is for adapters; set `adapter`")
         if self.verify not in get_args(Verify):
             raise InvalidArgument(f"deltawire: verify={self.verify!r}: must be one of {', '.join(get_args(Verify))}")
         if self.verify == "behind" and self.adapter:
             raise InvalidArgument('deltawire: verify="behind" is for a model, not for an `adapter`')
         if self.timeout <= 0 or self.interval <= 0:
-            raise InvalidArgument("deltawire: `timeout` and `interval` are seconds, more than 0")
+            raise InvalidArgument("deltawire: `timeout` and `interval` must be more than 0 seconds")
 
     def _check_adapter(self) -> None:
         if self.shards:
             raise InvalidArgument("deltawire: `shards` is for models; an adapter is always fetched whole")
         if "@" in self.adapter or not self.adapter.isprintable():
-            raise InvalidArgument(f"deltawire: adapter={self.adapter!r}: must be a name without @: versions are called NAME@7")
+            raise InvalidArgument(f"deltawire: adapter={self.adapter!r}: must not contain @, which precedes the version (NAME@7)")
 
     def _check_group(self) -> None:
         if not self.master_address or not 0 < self.master_port < 1 << 16:
             raise InvalidArgument('deltawire: transport="group" needs `master_address` and `master_port` of the publisher')
         if self.world_size is None or self.rank_offset is None or not 0 < self.rank_offset < self.world_size:
             given = f"rank_offset={self.rank_offset}, world_size={self.world_size}"
-            raise InvalidArgument(f"deltawire: {given}: the group needs both, and rank 0 is the publisher")
+            raise InvalidArgument(f"deltawire: {given}: the group needs both; rank 0 is the publisher")
         if self.backend not in ("gloo", "nccl"):
             raise InvalidArgument(f"deltawire: backend={self.backend!r}: must be one of gloo, nccl")
 
     def open_store(self) -> Store:
-        """Where the chain is."""
-        if isinstance(self.store, Store):  # of tests, whose keeper is a thread of theirs
+        """Open the chain's store."""
+        if isinstance(self.store, Store):  # in tests, with the keeper in the same process
             return self.store
         return open_store(self.store, secret=self.secret, secret_file=self.secret_file)
 
     @property
     def rendezvous(self) -> Rendezvous:
-        """Of the group, as this host's rank."""
-        from deltawire.torch import Rendezvous  # which loads torch
+        """The rendezvous of this host's rank."""
+        from deltawire.torch import Rendezvous  # imports torch
 
         assert self.world_size is not None
         assert self.rank_offset is not None
@@ -128,19 +128,19 @@ class Settings:
 
     @property
     def source(self) -> str:
-        """Where versions come from, in words."""
+        """Where versions come from, for messages."""
         if self.transport != "group":
             return self.store
         return f"{self.transport}://{self.master_address}:{self.master_port}"
 
     @property
     def accept(self) -> Accept:
-        """For the host's replica."""
+        """Options of the host's replica."""
         return Accept(trust=self.trust or None, run=self.run or None)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Settings:
-        """From names and values; one that is not known is refused."""
+        """From names and values; refuses unknown names."""
         values = _without_alias(values)
         known = {item.name for item in fields(cls)}
         unknown = sorted(set(values) - known)
@@ -153,7 +153,7 @@ class Settings:
 
     @classmethod
     def from_environment(cls) -> Settings | None:
-        """From DELTAWIRE_STORE, DELTAWIRE_LOCAL, DELTAWIRE_VERIFY ...; None: there are none."""
+        """From DELTAWIRE_STORE, DELTAWIRE_LOCAL, DELTAWIRE_VERIFY, ...; None: not set."""
         values: dict[str, Any] = {}
         for item in fields(cls):
             text = os.environ.get(f"DELTAWIRE_{item.name.upper()}")
@@ -167,10 +167,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Allowed:
-    """Which stores and folders callers of an engine may name: those that its operator has said, and no others.
+    """The stores and folders that requests to an engine may name.
 
-    `allow_stores` and `allow_locals` beside the settings, or DELTAWIRE_ALLOW_STORES and DELTAWIRE_ALLOW_LOCALS, with commas: each
-    stands for itself and what is below it.
+    From `allow_stores` and `allow_locals` in the settings, or DELTAWIRE_ALLOW_STORES and DELTAWIRE_ALLOW_LOCALS, separated by
+    commas. Each includes everything below it.
     """
 
     stores: tuple[str, ...] = ()
@@ -178,16 +178,16 @@ class Allowed:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Allowed:
-        """From names and values, or else from the environment."""
+        """From names and values, or from the environment."""
         return cls(*(_listed(values.get(name, os.environ.get(f"DELTAWIRE_{name.upper()}", ""))) for name in _ALLOWED))
 
     @staticmethod
     def without(values: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings beside it."""
+        """The values without those of this class."""
         return {name: value for name, value in values.items() if name not in _ALLOWED}
 
     def check(self, settings: Settings) -> None:
-        """Of a caller: `InvalidArgument` when they name something that is not allowed."""
+        """`InvalidArgument` if settings of a request name something that is not allowed."""
         files = [path for path in (settings.local, settings.trust, settings.secret_file) if path]
         stores = [one for place in (settings.source, settings.store) for one in _sources(place)]
         for kind, allowed, given in (("stores", self.stores, stores), ("locals", self.locals, files)):
@@ -195,7 +195,7 @@ class Allowed:
                 if not any(_is_below(place, root) for root in allowed):
                     raise InvalidArgument(
                         f"deltawire: {place}: this server does not accept this setting from requests; its operator can allow it "
-                        f'with "allow_{kind}" beside the settings, or with DELTAWIRE_ALLOW_{kind.upper()}'
+                        f'with "allow_{kind}" in the settings, or with DELTAWIRE_ALLOW_{kind.upper()}'
                     )
 
 
@@ -207,7 +207,7 @@ def _listed(value: Any) -> tuple[str, ...]:
 
 
 def _sources(place: str) -> list[str]:
-    """Servers of a chain come with commas; folders may have some in their names."""
+    """URLs of servers are separated by commas, which folder names may contain."""
     return place.split(",") if place.startswith(("http://", "https://")) else [place]
 
 
@@ -217,14 +217,14 @@ def _path_of(place: str) -> str:
 
 
 def _is_below(place: str, root: str) -> bool:
-    """Folders are followed through links to where they are, so that no link leads out."""
+    """Whether a place is the root or below it. Resolves symbolic links."""
     place, root = _path_of(place), _path_of(root)
     if "://" not in place and "://" not in root:
         return Path(place).resolve().is_relative_to(Path(root).resolve())
     return ".." not in place.split("/") and (place == root or place.startswith(f"{root.rstrip('/')}/"))
 
 
-_ALIAS = "use_p2p_weight_update"  # what slime calls `shards`
+_ALIAS = "use_p2p_weight_update"  # slime's name of `shards`
 
 
 def _without_alias(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,9 +246,9 @@ def _parsed(name: str, text: str) -> Any:
 
 
 def secret_of(secret: str, secret_file: str) -> str:
-    """The words themselves, those in the file, or none."""
+    """The secret, or the first line of the file."""
     if secret and secret_file:
-        raise InvalidArgument("deltawire: `secret` or `secret_file`, not both")
+        raise InvalidArgument("deltawire: set `secret` or `secret_file`, not both")
     if not secret_file:
         return secret
     try:

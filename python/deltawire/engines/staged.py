@@ -1,4 +1,4 @@
-"""A version that waits beside an engine's weights, and what a worker has of other workers' to decode the next one."""
+"""Staged versions, reports of workers, and margins: parts of other workers that are needed to decode deltas."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from deltawire.engines.undo import Undo
 from deltawire.live import Exchange
 
 Margins = dict[str, list[tuple[tuple[int, ...], torch.Tensor]]]
-"""Boxes of tensors, by offset, that belong to other workers: a payload may code them together with what is held."""
+"""Boxes of tensors, by offset, that belong to other workers, but share a coded tile with boxes of this worker."""
 
-_MARGIN_BYTES = 64 << 20  # of one tensor; a larger rest is read from the checkpoint
+_MARGIN_BYTES = 64 << 20  # maximum per tensor; otherwise it is read from the checkpoint
 
 
 @dataclass
 class Staged:
-    """A version that waits beside the weights to be written."""
+    """A version that is ready to be written."""
 
     version: Identity
     base: Identity | None
     exchanges: list[Exchange]
-    reload: list[tuple[str, torch.Tensor]]  # what the engine has to load itself: the local checkpoint may go on meanwhile
-    from_deltas: bool  # else found by comparing all weights with the local checkpoint
-    from_local: bool = False  # the engine has to load the whole local checkpoint
-    written: Collection[int] | None = None  # memory that is written to; None: what the engine loads is not known
-    margins: Margins = field(default_factory=dict)  # of this version, for tensors that could not be decoded without
-    undecoded: Collection[str] = ()  # whose margins stayed what they were
-    # What was done with it.
-    swapping: int = 0  # exchanges that were begun,
-    swapped: int = 0  # and that ended
-    undo: Undo | None = None  # of what the engine loaded
+    reload: list[tuple[str, torch.Tensor]]  # for the engine's loader; copies, because the checkpoint may change
+    from_deltas: bool  # False: from comparing all weights with the local checkpoint
+    from_local: bool = False  # the engine loads the whole local checkpoint
+    written: Collection[int] | None = None  # memory that is written to; None: unknown
+    margins: Margins = field(default_factory=dict)  # of this version, for tensors that need them
+    undecoded: Collection[str] = ()  # tensors whose margins were not updated
+    # Progress of the write.
+    swapping: int = 0  # exchanges started
+    swapped: int = 0  # exchanges finished
+    undo: Undo | None = None  # of the engine's loader
 
     @property
     def num_changed(self) -> int:
-        """Elements that are exchanged."""
+        """Number of exchanged elements."""
         return sum(exchange.num_changed for exchange in self.exchanges)
 
     def write(self) -> None:
-        """The pause's own work."""
+        """Swap all exchanges, during the pause."""
         for exchange in self.exchanges:
             self.swapping += 1
             exchange.swap()
@@ -53,16 +53,16 @@ class Staged:
 
     @property
     def reloads(self) -> bool:
-        """Whether the engine's own loader has something to do."""
+        """Whether the engine's own loader is needed."""
         return self.from_local or bool(self.reload)
 
     @property
     def is_lost(self) -> bool:
-        """What was there before cannot be put back: a swap ended half-way."""
+        """Whether a swap failed, so that the old weights cannot be restored."""
         return self.swapping != self.swapped
 
     def take_back(self) -> None:
-        """The last step first."""
+        """Revert the write, last step first."""
         if self.undo is not None:
             self.undo.put_back()
         for exchange in reversed(self.exchanges[: self.swapped]):
@@ -72,10 +72,10 @@ class Staged:
 
 @dataclass
 class Pause:
-    """What the last update cost, in seconds. Only `swap`, `reload` and `proof` are work; `wait` is for the other workers."""
+    """Seconds of the last update. `wait` is for other workers."""
 
     version: int
-    staged_before: bool  # else it was staged in the pause
+    staged_before: bool  # False: staged during the pause
     changed: int
     stage: float = 0.0
     wait: float = 0.0
@@ -87,26 +87,26 @@ class Pause:
 
 @dataclass
 class Report:
-    """What a worker says of itself."""
+    """State of a worker."""
 
     served: dict[str, Any] | None = None
     staged: dict[str, Any] | None = None
     suspect: str | None = None
-    """Why what is served may not be what it is said to be: a proof that failed, and was not made up for yet."""
+    """Why the served weights may be wrong: the message of the last failed proof."""
     staged_device_bytes: int = 0
     staged_host_bytes: int = 0
     last_pause: dict[str, Any] | None = None
     error: str | None = None
     proof: dict[str, Any] | None = None
     summed: bool = False
-    """What is served was written without a proof, and is added up now: `prove` has only to compare sums."""
+    """Sums of weights written without a proof are ready for `prove`."""
     parameters: int = 0
     tensors: int = 0
     reloaded: list[str] = field(default_factory=list)
 
 
 def read_margins(checkpoint: LocalCheckpoint, the_map: EngineMap, known: Margins, missing: Mapping[str, list[Any]]) -> Margins:
-    """Those of tensors of which boxes are `missing`, the `known` ones too: all of one version."""
+    """Read the `missing` margins, and the `known` ones of the same tensors, from the checkpoint."""
     found: Margins = {}
     for name, more in missing.items():
         tensor = bits(checkpoint.read(name))
@@ -118,9 +118,3 @@ def read_margins(checkpoint: LocalCheckpoint, the_map: EngineMap, known: Margins
             part = tensor[tuple(slice(first, first + n) for first, n in zip(offset, extent, strict=True))]
             found.setdefault(name, []).append((tuple(offset), part.clone().to(device)))
     return found
-
-
-def place_of(offset: tuple[int, ...], array: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...]]:
-    """Of a margin, as boxes of weights are told to the library."""
-    strides = tuple(array.element_size() * stride for stride in array.stride()[:-1])
-    return offset, tuple(array.shape), array.data_ptr(), strides

@@ -1,4 +1,4 @@
-"""What models are like before an engine's own loader touches them, to be put back when it fails."""
+"""Restores models if an engine's own loader fails."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-_DEPTH = 3  # of objects in objects: method, scheme, kernel
+_DEPTH = 3  # of nested objects: method, scheme, kernel
 
 
 def objects_of(models: Iterable[torch.nn.Module]) -> Iterator[tuple[str, Any]]:
-    """Modules, and objects of the engine's own classes that they have (a quantising method, an attention backend), each once."""
+    """Modules and their helper objects of the engine's own classes (quantization methods, attention backends), each once."""
     seen: set[int] = set()
     for model in models:
         for name, module in model.named_modules():
-            package = type(module).__module__.partition(".")[0]  # of an engine, or of somebody's own model
+            package = type(module).__module__.partition(".")[0]  # of the engine, or of a custom model
             for found in ((name, module), *_helpers(name, module, _DEPTH, package)):
                 if id(found[1]) not in seen:
                     seen.add(id(found[1]))
@@ -25,7 +25,7 @@ def objects_of(models: Iterable[torch.nn.Module]) -> Iterator[tuple[str, Any]]:
 
 
 def _helpers(name: str, owner: Any, depth: int, package: str) -> Iterator[tuple[str, Any]]:
-    """Configurations lead to the whole engine, and hold no weights."""
+    """Helper objects of an owner. Skips configurations, which refer to the whole engine."""
     if depth == 0:
         return
     for key, held in list(vars(owner).items()):
@@ -40,7 +40,7 @@ def _helpers(name: str, owner: Any, depth: int, package: str) -> Iterator[tuple[
 
 
 def found_in(values: Iterable[Any]) -> tuple[list[Any], list[torch.Tensor]]:
-    """The containers that can be changed and the tensors among these, and in containers of any depth."""
+    """Mutable containers and tensors among the values, nested at any depth."""
     containers: list[Any] = []
     tensors: list[torch.Tensor] = []
     left, seen = list(values), set[int]()
@@ -49,7 +49,7 @@ def found_in(values: Iterable[Any]) -> tuple[list[Any], list[torch.Tensor]]:
         if isinstance(value, torch.Tensor):
             tensors.append(value)
         elif type(value) in (dict, OrderedDict, set, list, tuple) and id(value) not in seen:
-            seen.add(id(value))  # they may be in each other
+            seen.add(id(value))  # containers may be cyclic
             if type(value) is not tuple:
                 containers.append(value)
             left += value.values() if isinstance(value, dict) else value
@@ -57,36 +57,30 @@ def found_in(values: Iterable[Any]) -> tuple[list[Any], list[torch.Tensor]]:
 
 
 def has_memory(tensor: torch.Tensor) -> bool:
-    """Of its own, that is there."""
+    """Whether the tensor has allocated memory."""
     return bool(tensor.device.type != "meta" and tensor.layout == torch.strided and tensor.untyped_storage().nbytes())
 
 
 def address(tensor: torch.Tensor) -> int:
-    """Of its memory."""
+    """Address of the tensor's storage."""
     return int(tensor.untyped_storage().data_ptr())
 
 
 class Undo(TorchDispatchMode):
-    """Within it a model may be loaded, processed and packed. `put_back()` makes it what it was, in the same memory.
+    """Records changes to models inside a `with` block; `put_back()` restores them, in the same memory.
 
-    A loader writes to live memory, gives parameters other memory, replaces and deletes them, and makes new handles of its
-    kernels. Memory is copied before the first write to it and not sooner: what is not touched costs nothing. Copies are made
-    beside the weights while there is space, `device_bytes`, and in the host's memory otherwise.
+    A loader writes to live memory, moves, replaces and deletes parameters, and recreates kernel objects. Memory is copied just
+    before the first write to it: on the GPU up to `device_bytes`, then in host memory.
     """
 
     def __init__(self, models: Iterable[torch.nn.Module], device_bytes: int | None = None) -> None:
         super().__init__()
         self._left = device_bytes
         self._states = [_State(each) for _, each in objects_of(models)]
-        # Held, so that no other tensor comes to lie there.
+        # Kept alive, so that the memory is not reused.
         tensors = [tensor for state in self._states for tensor in state.tensors if has_memory(tensor)]
         self._live = {address(tensor): tensor.untyped_storage() for tensor in tensors}
         self._copies: dict[int, torch.Tensor] = {}
-
-    @property
-    def num_bytes(self) -> int:
-        """Of the copies that were made."""
-        return sum(copy.numel() for copy in self._copies.values())
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -111,19 +105,19 @@ class Undo(TorchDispatchMode):
         self._copies[place] = memory.clone() if stays else memory.to("cpu")
 
     def put_back(self) -> None:
-        """All that is other than it was. A second time does nothing new."""
+        """Restore everything. May be called twice."""
         with torch.no_grad():
             for state in self._states:
                 state.put_back()
             for place, copy in self._copies.items():
                 storage = self._live[place]
-                if storage.nbytes() != copy.numel():  # a loader may `resize_` it
+                if storage.nbytes() != copy.numel():  # the loader has resized it
                     storage.resize_(copy.numel())
                 _bytes_of(storage).copy_(copy)
 
 
 class _State:
-    """The attributes of an object, what is in its containers, and where its tensors lie."""
+    """Saved attributes of an object, contents of its containers, and memory of its tensors."""
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
@@ -136,7 +130,7 @@ class _State:
         values = vars(self._owner)
         values.clear()
         values.update(self._values)
-        for container, contents in self._contents:  # a loader changes `_parameters`, `_buffers` and the like in place
+        for container, contents in self._contents:  # such as `_parameters` and `_buffers`
             container.clear()
             (container.extend if isinstance(container, list) else container.update)(contents)
         for tensor, data, attributes in self._data:
@@ -155,5 +149,5 @@ def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def _free_bytes(device: torch.device) -> int:
-    """Half of what is free, as for a staged version."""
+    """Half of the free memory, as for a staged version."""
     return int(torch.cuda.mem_get_info(device)[0]) // 2 if device.type == "cuda" else 0

@@ -1,4 +1,4 @@
-"""One worker of a serving engine: its live weights at a version of the chain, written in a pause of milliseconds."""
+"""A worker of a serving engine: keeps its live weights at a version of the chain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from deltawire import _core
-from deltawire._internal.identity import Identity, Wanted, is_before
+from deltawire._internal.identity import Identity, Wanted, as_dict, is_before
 from deltawire._internal.ranks import Group
 from deltawire.engines.atomic import check_scales, is_scale, kind_of
 from deltawire.engines.checkpoint import Form, LocalCheckpoint
@@ -24,9 +24,9 @@ from deltawire.engines.copies import Copies
 from deltawire.engines.group import Alone, agree, as_error, gather
 from deltawire.engines.host import local_identity, newest_here, reading, spooled_identity
 from deltawire.engines.loads import LoadFailed, Loads, record_loads, without_threads
-from deltawire.engines.map import EngineMap, HeldTensor, bits
+from deltawire.engines.map import EngineMap, HeldTensor, bits, place_of
 from deltawire.engines.proof import Beside, Boxes, Pieces, Proven, Sums, add_up, boxes_of_all, prove, uncovered
-from deltawire.engines.staged import Margins, Pause, Report, Staged, place_of, read_margins
+from deltawire.engines.staged import Margins, Pause, Report, Staged, read_margins
 from deltawire.engines.undo import Undo, address
 from deltawire.engines.workers import WorkerFile
 from deltawire.errors import BaseMismatch, Error, InternalError, Unavailable
@@ -35,25 +35,25 @@ from deltawire.live import Exchange
 log = logging.getLogger("deltawire")
 
 Reload = Callable[[Iterator[tuple[str, torch.Tensor]]], None]
-"""The engine's own way to load tensors, of complete modules, while it is paused."""
+"""The engine's own loader, for tensors of complete modules, while it is paused."""
 
 _DISCARDED = "the engine has discarded its weights"
-_TRIES = 5  # to read a checkpoint that does not change meanwhile
+_TRIES = 5  # to read a checkpoint while it does not change
 
 
 class Worker:
-    """Keeps a model that an engine serves at a version of the host's replica.
+    """Keeps a served model at a version of the host.
 
-    `attach` finds where the model keeps each tensor and brings it to the local version. `stage` reads the next version while the
-    engine serves. `update`, between two steps of the engine, writes and proves it, or leaves everything as it was. Workers of an
-    engine call `attach`, `update` and `prove` together; `stage` each by itself.
+    `attach` finds the memory of each tensor and loads the local version. `stage` decodes the next version while the engine
+    serves. `update`, between two steps of the engine, writes and verifies it, or restores the old version. All workers of an
+    engine call `attach`, `update` and `prove` together, `stage` independently.
     """
 
     reloads_all = False
-    """Whether the engine's loader takes all tensors or none. They are not staged, which would be the model in each worker's host
-    memory: the loader gets them from the local checkpoint, in the pause."""
+    """Whether the engine's loader needs all tensors. They are not staged, which would need host memory for the whole model:
+    the loader reads the local checkpoint during the pause."""
     by_boxes = False
-    """Whether its host fetches just what it holds, and keeps no checkpoint that follows, until it says that it needs one."""
+    """Whether the host fetches only the worker's boxes, and updates the checkpoint only on demand."""
 
     def __init__(
         self,
@@ -71,18 +71,22 @@ class Worker:
         self._group: Group = group or Alone()
         self._reload = reload
         self._device_bytes, self._threads = device_bytes, threads
-        self._lock = threading.RLock()  # staging and writing
+        self._lock = threading.RLock()  # held while staging and writing
         self._map: EngineMap | None = None
         self._staged: Staged | None = None
         self._held: tuple[list[HeldTensor], set[str]] = [], set()
         self._margins: Margins = {}
         self._stager = _core.DeltaStager()
         self._file: WorkerFile | None = None
-        self._boxes = ""  # the digest of what it holds, where that is all that its host fetches
-        self._reads_checkpoint = False  # to stage: deltas alone are not enough for this model
-        self.served: Identity | None = None  # None: it is not known
-        self._previous: tuple[Identity | None, str | None, Margins] = None, None, {}  # before `_kept` was written
-        self._kept: Staged | None = None  # has what it replaced, until the next version is staged: to free it makes the GPU wait
+        self._boxes = ""  # digest of its layout, with `by_boxes`
+        self._reads_checkpoint = False  # staging needs the checkpoint, not only deltas
+        self.served: Identity | None = None  # None: unknown
+        self._previous: tuple[Identity | None, str | None, Margins] = (
+            None,
+            None,
+            {},
+        )  # before the last update
+        self._kept: Staged | None = None  # replaced weights; freed by the next `stage`, since freeing blocks the GPU
         self._may_revert = False
         self._suspect: str | None = None
         self._num_samples = 0
@@ -91,56 +95,46 @@ class Worker:
         self._proven: Proven | None = None
         self._is_asleep = False
         self._is_unproven = False  # written with verify="behind"
-        self._sums: Sums | None = None  # of what is served, while it is unproven
+        self._sums: Sums | None = None  # sums of the served version, while it is unproven
         self._reloaded: set[str] = set()  # on any worker
-        self._cut: set[str] = set()  # tensors that workers do not hold once and whole
+        self._cut: set[str] = set()  # tensors that the workers' boxes do not tile exactly
         self._pieces: Pieces | None = None
-        self._derived: Copies | None = None
-        self._digests: tuple[Identity, dict[str, str]] | None = None  # of one version
+        self._derived: Copies  # from the first `attach` on
+        self._digests: tuple[Identity, dict[str, str]] | None = None  # of the last version
 
     @property
     def version(self) -> int | None:
-        """The number of what is served."""
+        """The number of the served version."""
         return None if self.served is None else self.served.version
 
     @property
     def staged(self) -> Identity | None:
-        """What waits to be written."""
+        """The staged version."""
         staged = self._staged
         return None if staged is None else staged.version
 
     # ---- attaching
 
     def attach(self) -> Identity:
-        """Find the map, compare all live weights with the local checkpoint, and bring them to it. Returns the version."""
+        """Find the memory of all tensors, compare it with the local checkpoint and update it. Returns the version."""
         with self._lock:
-            agree(self._group, self._find_copies)
+            if not hasattr(self, "_derived"):  # weights and their copies are equal until weights change
+                self._derived = agree(self._group, lambda: Copies(self._models))
             version, reloaded, cut = self._attach_all()
             self._reloaded, self._cut = reloaded, cut
-            if cut and self._group.rank == 0:
-                log.warning(
-                    "deltawire: %d tensors cannot be proven: the workers' shards do not tile them exactly: %s",
-                    len(cut),
-                    ", ".join(sorted(cut)[:8]),
-                )
-            if reloaded and self._group.rank == 0:
-                log.warning(
-                    "deltawire: %d tensors are stored differently than in the checkpoint; a version that changes them is "
-                    "loaded by the engine's own loader: %s",
-                    len(reloaded),
-                    ", ".join(sorted(reloaded)[:8]),
+            if self._group.rank == 0:
+                _warn(cut, "cannot be proven: the workers' shards do not tile them exactly")
+                _warn(
+                    reloaded,
+                    "are stored differently than in the checkpoint; the engine's own loader loads versions that change them",
                 )
             agree(self._group, lambda: self._begin(version))
             self._staged, self._kept, self._suspect, self.served = None, None, None, version
             self._is_unproven, self._sums = False, None
             return version
 
-    def _find_copies(self) -> None:
-        """Before weights change: then they are equal."""
-        self._derived = self._derived or Copies(self._models)
-
     def _attach_all(self) -> tuple[Identity, set[str], set[str]]:
-        """The common version of all workers: the local checkpoint may have changed between two of them."""
+        """Attach until all workers have the same version: the local checkpoint may change meanwhile."""
         for _ in range(_TRIES):
             version, boxes = agree(self._group, self._attach)
             gathered = gather(self._group, (version, sorted(self._the_map.reloaded), boxes))
@@ -156,24 +150,19 @@ class Worker:
         self._pieces = Pieces(self._the_map)
         for name in self._the_map.plain:
             self._pieces.of(name)
-        assert self._derived is not None
         self._derived.reloaded = self._the_map.reloaded_modules
         self._derived.look()
         self._derived.refresh()
-        if self._derived.unknown:
-            log.warning(
-                "deltawire: %d tensors that the engine keeps outside its parameters cannot be proven: %s",
-                len(self._derived.unknown), ", ".join(sorted(self._derived.unknown)[:8]),
-            )  # fmt: skip
+        _warn(self._derived.unknown, "that the engine keeps outside its parameters cannot be proven")
         self._held, self._margins = self._the_map.held(), {}
         self._reads_checkpoint = bool(self._the_map.reloaded)
-        self.close()  # it may be attached again
+        self.close()  # of an earlier `attach`
         layout = self._layout() if self.by_boxes else None
         self._boxes = "" if not layout else sha256(layout.encode()).hexdigest()
         self._file = WorkerFile(self.local, self.name, layout=layout, served=version, reads_local=self._reads_checkpoint)
 
     def _layout(self) -> str:
-        """What this worker holds, for its host; empty: it needs whole versions."""
+        """The boxes of this worker, as JSON for its host; "": it needs whole versions."""
         if self._cut:
             self._fall_back(f"{len(self._cut)} tensors cannot be proven: {_some(self._cut)}")
             return ""
@@ -186,7 +175,7 @@ class Worker:
         return json.dumps(sorted(boxes))
 
     def _fall_back(self, why: str) -> None:
-        log.warning("deltawire: shards.fallback: %s: whole versions are fetched to this host: %s", self.name, why)
+        log.warning("deltawire: shards.fallback: %s: fetching whole versions to this host: %s", self.name, why)
 
     def _attach(self) -> tuple[Identity, Boxes]:
         for _ in range(_TRIES):
@@ -202,7 +191,7 @@ class Worker:
         raise Unavailable(f"{self.local}: changes faster than it can be read")
 
     def _find_map(self, checkpoint: LocalCheckpoint) -> EngineMap:
-        """Modules that were packed into another shape do not bear a load; the others still say where they keep their weights."""
+        """Record loads; leave out kinds of modules whose loader fails, because they were packed into other shapes."""
         left, lost = dict(checkpoint.forms), set[str]()
         while left:
             try:
@@ -210,13 +199,13 @@ class Worker:
             except LoadFailed as failure:
                 kind = kind_of(failure.tensor) if failure.tensor else None
                 more = {name for name in left if kind is None or kind_of(name) == kind}
-                log.info("deltawire: the memory of %s in the engine is unknown: %s", kind or "its weights", failure)
+                log.info("deltawire: cannot find the memory of %s in the engine: %s", kind or "any weights", failure)
                 lost |= more
                 left = {name: form for name, form in left.items() if name not in more}
         return EngineMap(Loads(), checkpoint.forms, lost)
 
     def _bring_to(self, checkpoint: LocalCheckpoint) -> None:
-        """Weights that differ are of another version, or not kept as they are: after a reload by the engine it shows which."""
+        """Reload weights that differ from the checkpoint. If they still differ, they are not plain copies."""
         the_map = self._the_map
         differing = the_map.differing(checkpoint, the_map.plain)
         if not differing and not the_map.reloaded:
@@ -246,24 +235,20 @@ class Worker:
         if self._reload is None:
             names = sorted(name for name, _ in tensors)
             raise BaseMismatch(
-                f"{len(names)} tensors are not what {self.local} has, and this engine cannot reload them: {', '.join(names[:5])}"
+                f"{len(names)} tensors differ from {self.local}, and this engine cannot reload them: {', '.join(names[:5])}"
             )
-        if self._reads_local:
+        if self.reloads_all:
             tensors = LocalCheckpoint(Path(self.local)).items()
         with undo, without_threads():
             self._reload(iter(tensors))
 
-    @property
-    def _reads_local(self) -> bool:
-        return self.reloads_all
-
     # ---- staging
 
     def stage(self, version: Identity | None = None) -> bool:
-        """Make the newest version ready, or this one, while the engine serves; False: there is nothing to do.
+        """Stage a version (default: the newest) while the engine serves; returns False if there is nothing to do.
 
-        Its deltas are decoded against the live weights. A version that they do not lead to is found by comparing all weights with
-        the local checkpoint. So is any version where what is served is suspect.
+        Deltas are decoded against the live weights. Without deltas, or if the served weights are suspect, all weights are
+        compared with the local checkpoint.
         """
         with self._lock, self._reading():
             goal = self.newest if version is None or self._suspect else version
@@ -277,7 +262,7 @@ class Worker:
                 return False
             if staged is not None:
                 self.say(staged=None)
-            self._staged = self._kept = staged = None  # their memory is free before the next one takes some
+            self._staged = self._kept = staged = None  # free their memory first
             began = time.time()
             self._staged = self._stage(goal)
             if self._staged is None:
@@ -286,7 +271,7 @@ class Worker:
             return True
 
     def _has_files_for(self, goal: Identity) -> bool:
-        """Whether the checkpoint has come to the version; it is waited for beside serving. `Unavailable`: it is past."""
+        """Whether the checkpoint is at the version; False: not yet. `Unavailable`: it is past the version."""
         held = local_identity(self.local)
         if held is not None and (held.run != goal.run or held.version > goal.version):
             self._check_local(goal)
@@ -294,7 +279,7 @@ class Worker:
 
     @property
     def newest(self) -> Identity | None:
-        """What this worker would go to: the newest version that deltas lead to, or else what the local checkpoint holds."""
+        """The newest version that deltas lead to, or else that of the local checkpoint."""
         served, held = self.served, local_identity(self.local)
         if served is None:
             return held
@@ -302,19 +287,19 @@ class Worker:
             newest = spooled_identity(self.local, self._boxes)
             if newest is not None and newest.run == served.run and newest.version >= served.version:
                 return newest
-        return served if is_before(held, served) else held  # it follows
+        return served if is_before(held, served) else held  # the checkpoint may lag
 
     @property
     def reads_checkpoint(self) -> bool:
-        """Whether deltas alone are not enough for this worker."""
+        """Whether this worker needs the checkpoint, not only deltas."""
         return self._reads_checkpoint or self._suspect is not None
 
     def _reading(self) -> AbstractContextManager[None]:
-        """Where staging reads the checkpoint, it must still be there when it is read."""
+        """Keep the host from patching the checkpoint, if staging reads it."""
         return reading(self.local) if self.reads_checkpoint else nullcontext()
 
     def _stage(self, goal: Identity) -> Staged | None:
-        """None: the checkpoint, which it takes for this version, has not come so far yet."""
+        """Stage a version; None: it needs the checkpoint, which is not at this version yet."""
         assert self.served is not None
         the_map = self._the_map
         if self._reads_checkpoint and not self._has_files_for(goal):
@@ -322,11 +307,11 @@ class Worker:
         found = None if self._suspect else self._from_deltas(goal)
         margins: Margins = {}
         if found is None:
-            self._read_checkpoint(True, f"no deltas lead from {self.served} to {goal}, or they are suspect")
+            self._read_checkpoint(True, f"no usable deltas from {self.served} to {goal}")
             if not self._has_files_for(goal):
                 return None
             lists, reload, changed = self._compare(goal, the_map.plain), the_map.reloaded, set(the_map.forms)
-            if self.by_boxes:  # the next version may come by boxes again
+            if self.by_boxes:  # boxes may be enough for the next version
                 self._read_checkpoint(bool(reload))
             exchanges: list[Exchange] = []
         else:
@@ -341,9 +326,8 @@ class Worker:
             margins = self._read_margins(goal, missing) if missing else {}
         self._check_scales(goal, changed)
         self._digests_of(goal)
-        if self._derived is not None:
-            self._derived.rescan()
-        from_local = bool(reload) and self._reads_local
+        self._derived.rescan()
+        from_local = bool(reload) and self.reloads_all
         tensors = self._read(goal, () if from_local else reload) if reload else []
         if lists:
             exchanges.append(Exchange(lists, device_bytes=self._device_bytes, threads=self._threads))
@@ -352,9 +336,9 @@ class Worker:
         return Staged(goal, self.served, exchanges, tensors, found is not None, from_local, written, margins, undecoded)
 
     def _from_deltas(self, goal: Identity) -> tuple[Exchange, set[str], dict[str, list[Any]]] | None:
-        """What the deltas change, in which tensors, and what this worker lacks to decode some. None: they do not lead there."""
+        """Decode deltas. Returns the exchange, changed tensors, and missing boxes by tensor; None: no usable deltas."""
         assert self.served is not None
-        tensors = [  # by offset: copies of boxes that continue each other are one, whose tiles nothing cuts
+        tensors = [  # sorted by offset, so that adjacent boxes are merged and tiles are not cut
             (name, dtype, shape, is_cuda, sorted([*boxes, *(place_of(*one) for one in self._margins.get(name, ()))]))
             for name, dtype, shape, is_cuda, boxes in self._held[0]
         ]
@@ -366,40 +350,40 @@ class Worker:
         except BaseMismatch:
             raise
         except Error as error:
-            log.info("deltawire: %s; weights are compared with the checkpoint instead", error)
+            log.info("deltawire: %s; comparing weights with the checkpoint instead", error)
             self._margins = {}
             return None
         margins = [array for boxes in self._margins.values() for _, array in boxes]
         return Exchange._of(core, [*self._the_map.arrays, *margins]), set(changed), missing
 
     def _has_margins(self, missing: Mapping[str, list[Any]]) -> bool:
-        """Whether some of what is missing came out of a checkpoint that is still the version that is served."""
+        """Read missing margins from the checkpoint, if it still holds the served version; returns whether any were read."""
         new = {name: boxes for name, boxes in missing.items() if name not in self._margins}
         if self.served is None or local_identity(self.local) != self.served:
             return False
         try:
             found = self._read_margins(self.served, new)
-        except Unavailable:  # it goes on
+        except Unavailable:  # the checkpoint has changed
             return False
         self._margins = self._margins | found
         return bool(found)
 
     def _read_margins(self, goal: Identity, missing: Mapping[str, list[Any]]) -> Margins:
-        """So that the next version can be decoded here. They go from version to version with the weights."""
+        """Read margins that the next version needs to be decoded. They are updated along with the weights."""
         held = [name for name, *_ in self._held[0]]
-        # In a draft model too: which of them lacks what is not told.
+        # Skip tensors that a draft model holds too: it is unknown which copy lacks a box.
         alone = {name: more for name, more in missing.items() if held.count(name) <= 1}
         with self._steady(goal) as checkpoint:
             return read_margins(checkpoint, self._the_map, self._margins, alone)
 
     def _written(self, changed: Collection[str]) -> set[int]:
-        """Memory of the arrays that have something of these tensors."""
+        """Memory of the arrays that hold parts of these tensors."""
         the_map = self._the_map
         numbers = {window.array for name in changed for window in the_map.windows.get(name, ())}
         return {address(the_map.arrays[number]) for number in numbers}
 
     def _read_checkpoint(self, is_needed: bool, why: str = "") -> None:
-        """Say whether this worker needs the local checkpoint to follow at once."""
+        """Report whether this worker needs the local checkpoint to be updated immediately."""
         if is_needed != self._reads_checkpoint:
             if is_needed and self.by_boxes:
                 self._fall_back(why)
@@ -407,13 +391,13 @@ class Worker:
             self.say(reads_local=is_needed)
 
     def _has_come(self, version: Identity) -> bool:
-        """Not so on a host that is behind another, which has other workers of the engine."""
+        """Whether the version is on this host; another host of the engine may be ahead."""
         here = newest_here(self.local, self._boxes)
         return here is not None and (here.run != version.run or here.version >= version.version)
 
     def _stage_for(self, goal: Identity) -> None:
         if self.served is None:
-            raise Unavailable("the served version is unknown: attach again")
+            raise Unavailable("the served version is unknown; attach again")
         self.stage(goal)
         if self.staged != goal and (self.served != goal or self._suspect):
             self._check_local(goal)
@@ -435,12 +419,12 @@ class Worker:
 
     @contextmanager
     def _steady(self, goal: Identity) -> Iterator[LocalCheckpoint]:
-        """The local checkpoint, which is that version before it is read and afterwards, so that all of it was of one version."""
+        """The local checkpoint. It must be at this version before and after the block."""
         with reading(self.local):
             self._check_local(goal)
             checkpoint = LocalCheckpoint(Path(self.local))
             if _shapes(checkpoint.forms) != _shapes(self._the_map.forms):
-                raise BaseMismatch(f"{goal} has other tensors than the served model: restart the engine")
+                raise BaseMismatch(f"{goal} has other tensors than the served model; restart the engine")
             yield checkpoint
             self._check_local(goal)
 
@@ -448,15 +432,15 @@ class Worker:
         held = local_identity(self.local)
         if held != goal:
             there = "is being patched" if held is None else f"holds {held}"
-            raise Unavailable(f"{self.local}: {there}, and {goal} was expected")
+            raise Unavailable(f"{self.local}: {there}, but {goal} was expected")
 
     # ---- writing
 
     def update(self, wanted: Wanted | Identity | int | None = None, verify: str = "all", *, keep: bool = False) -> Identity:
-        """Write a version and prove it; the engine must be between two steps. What is served then is returned.
+        """Write and verify a version, between two steps of the engine. Returns the version served afterwards.
 
-        That is the version that is staged, if it is what is wanted, else the local one. All workers go there, or none: a failure
-        on one of them takes back what the others wrote, and is raised on all. `keep`: `revert` can take it back later, too.
+        It is the staged version if that is the wanted one, else the local one. If a worker fails, all workers restore their
+        weights and raise. `keep`: allow `revert` afterwards.
         """
         with self._lock:
             began, self._may_revert = time.perf_counter(), False
@@ -471,7 +455,7 @@ class Worker:
                     self._pause.total = time.perf_counter() - began
 
     def _update(self, wanted: Wanted, verify: str, began: float, keep: bool) -> Identity:
-        # One of them decides, so that no two workers mean two versions.
+        # Rank 0 decides, so that all workers choose the same version.
         words = gather(self._group, (self._offered(wanted), self.served, self._suspect, self._num_samples))
         goal: Identity | None = words[0][0]
         if goal is None:
@@ -483,11 +467,8 @@ class Worker:
         agree(self._group, lambda: self._stage_for(goal))
         staged = None if self.served == goal and not self._suspect else self._staged
         pause = Pause(goal.version, before, 0 if staged is None else staged.num_changed)
-        pause.stage = pause.wait = time.perf_counter() - began
-        if before:
-            pause.stage = 0.0
-        else:
-            pause.wait = 0.0
+        seconds = time.perf_counter() - began
+        pause.wait, pause.stage = (seconds, 0.0) if before else (0.0, seconds)
         self._pause = pause
         try:
             agree(self._group, lambda: self._write(staged, pause))
@@ -499,7 +480,7 @@ class Worker:
                 if proven.wrong:
                     raise BaseMismatch(f"after the update {proven.words}")
             pause.proof = time.perf_counter() - clock
-        except Exception as error:  # whatever it was: no half of a version stays
+        except Exception as error:  # never leave a version partly written
             self._take_back(staged, goal, error)
             if isinstance(error, Error):
                 raise
@@ -512,7 +493,7 @@ class Worker:
         return goal
 
     def say(self, **words: Any) -> None:
-        """In this worker's file, if there is something new. That it could not be written changes nothing of what is served."""
+        """Update this worker's file. A failure to write it is only logged."""
         if self._file is None:
             return
         try:
@@ -521,7 +502,7 @@ class Worker:
             log.warning("deltawire: %s: %s", self.local, error)
 
     def _take_margins(self, staged: Staged | None) -> None:
-        """Those that there were have gone to the version with the weights, if deltas led there."""
+        """Keep margins that deltas have updated, and take those of the staged version."""
         if staged is None:
             return
         kept = {name: boxes for name, boxes in self._margins.items() if staged.from_deltas and name not in staged.undecoded}
@@ -530,14 +511,14 @@ class Worker:
             self._read_checkpoint(bool(self._the_map.reloaded))
 
     def revert(self) -> Identity | None:
-        """Back to what was served before the last update, if that is still possible: another engine of the server failed.
+        """Restore the weights before the last update, if possible, because another engine of the server failed.
 
-        Between two steps, on all workers. Returns what is served then.
+        Called on all workers, between two steps. Returns the version served afterwards.
         """
         with self._lock:
             kept, self._kept = self._kept if self._may_revert else None, None
             if all(gather(self._group, kept is not None)):
-                self.served, self._staged = None, None  # nobody knows, if it fails
+                self.served, self._staged = None, None  # unknown, if restoring fails
                 agree(self._group, lambda: self._put_back(kept))
                 self.served, self._suspect, self._margins = self._previous
                 self._is_unproven, self._sums = False, None
@@ -546,13 +527,13 @@ class Worker:
 
     def _nothing_to_offer(self, wanted: Wanted) -> str:
         held = newest_here(self.local, self._boxes)
-        there = "holds no version yet, or is being patched" if held is None else f"holds {held}, and not {wanted}"
+        there = "holds no version yet, or is being patched" if held is None else f"holds {held}, not {wanted}"
         return f"{self.local}: {there}"
 
     def _offered(self, wanted: Wanted) -> Identity | None:
-        """What this worker would go to. What is suspect is compared with the checkpoint, and so goes to what that holds."""
+        """The version that this worker can go to. Suspect weights can only go to the version of the checkpoint."""
         staged = None if self._staged is None or self._suspect else self._staged.version
-        if wanted.is_met_by(staged):  # in a pause nothing more is looked at
+        if wanted.is_met_by(staged):  # fast path, during the pause
             return staged
         served = None if wanted.version is None else self.served
         return next((one for one in (self.newest, served) if wanted.is_met_by(one)), None)
@@ -562,29 +543,27 @@ class Worker:
             return
         if staged.from_local:
             self._check_local(staged.version)
-        if self._derived is not None:
-            self._derived.rescan()  # some may be new since it was staged
+        self._derived.rescan()  # new copies since it was staged
         clock = time.perf_counter()
         staged.write()
-        self._refresh_derived(staged.written)
+        self._derived.refresh(staged.written)
         pause.swap = time.perf_counter() - clock
         if staged.reloads:
             clock = time.perf_counter()
             staged.undo = self._undo()
             with reading(self.local, patience=0) if staged.from_local else nullcontext():
                 self._engine_reload(staged.reload, staged.undo)
-                if staged.from_local:  # the host's replica waits for readers, but not for ever
+                if staged.from_local:  # the host may have patched it: it waits for readers only for a while
                     self._check_local(staged.version)
             if moved := self._the_map.moved(self._models):
                 names = [name for array in moved for name in self._the_map.names[array]]
-                raise InternalError(f"the engine moved weights that it did not load: {', '.join(names[:5])}")
-            if self._derived is not None:
-                self._derived.look()
-            self._refresh_derived(staged.written)
+                raise InternalError(f"the engine has moved weights that it did not load: {', '.join(names[:5])}")
+            self._derived.look()
+            self._derived.refresh(staged.written)
             pause.reload = time.perf_counter() - clock
 
     def _take_back(self, staged: Staged | None, goal: Identity, error: Exception) -> None:
-        """The old version is still served. Where it cannot be put back, there is only the way ahead."""
+        """Restore the old version on all workers; if that is impossible on one, load the local checkpoint on all."""
         held, self.served, self._staged = self.served, None, None
         self.say(staged=None)
         if not any(gather(self._group, staged is not None and staged.is_lost)):
@@ -597,32 +576,28 @@ class Worker:
     def _put_back(self, staged: Staged | None) -> None:
         if staged is not None:
             staged.take_back()
-            self._refresh_derived(staged.written)
-
-    def _refresh_derived(self, written: Collection[int] | None) -> None:
-        if self._derived is not None:
-            self._derived.refresh(written)
+            self._derived.refresh(staged.written)
 
     def _repair(self, goal: Identity, error: Exception) -> None:
-        """Nobody knows what is served."""
-        log.error("deltawire: %s: %s; all weights are loaded from %s", goal, error, self.local)
+        """Load all weights from the local checkpoint."""
+        log.error("deltawire: %s: %s; loading all weights from %s", goal, error, self.local)
         checkpoint = LocalCheckpoint(Path(self.local))
         self._the_map.copy_in(checkpoint, self._the_map.plain)
         if self._the_map.reloaded:
             self._engine_reload(checkpoint.items(self._the_map.reloaded), self._undo())
-        self._refresh_derived(None)
+        self._derived.refresh()
 
-    # ---- looking
+    # ---- verification
 
     def prove(self, mode: str = "all") -> Proven:
-        """Prove that what is served is the version it is said to be; between two steps of the engine, on all workers.
+        """Compare the served weights with their version, between two steps of the engine, on all workers.
 
-        `behind`: all tensors, with what was added up beside serving.
+        `behind`: all tensors, with sums that were computed while the engine served.
         """
         with self._lock:
             self._check_awake()
             if self.served is None:  # on all workers, or on none
-                raise Unavailable("no version is known to be served")
+                raise Unavailable("the served version is unknown")
             (sample, *_) = gather(self._group, self._num_samples)
             sums, self._sums = self._sums if mode == "behind" else None, None
             proven = self._prove(sums or self._add_up(self.served, mode, sample, None), mode)
@@ -630,22 +605,21 @@ class Worker:
                 self._is_unproven = False
                 self.say(summed=False)
             if proven.wrong:
-                self._staged = None  # it leads on from weights that are not these
+                self._staged = None  # it was decoded against wrong weights
                 self.say(staged=None)
             return proven
 
     def sum_up(self) -> None:
-        """Add up what an update has written without a proof, while the engine serves. `prove` compares it."""
+        """Compute sums of unverified weights, while the engine serves, for `prove`."""
         with self._lock:
             if self._is_unproven and not self._is_asleep and self._sums is None and self.served is not None:
                 self._sums = self._add_up(self.served, "behind", 0, None)
                 self.say(summed=True)
 
     def _add_up(self, version: Identity, mode: str, sample: int, written: Collection[int] | None) -> Sums:
-        """`sample`: the same on all workers."""
+        """`sample` must be the same on all workers."""
         assert self._pieces is not None
-        derived = self._derived
-        beside = None if derived is None else Beside(derived.unknown, lambda: derived.wrong(written))
+        beside = Beside(self._derived.unknown, lambda: self._derived.wrong(written))
         self._num_samples = sample + (mode == "sample")
         return add_up(
             self._pieces,
@@ -659,7 +633,7 @@ class Worker:
         )
 
     def _prove(self, sums: Sums, mode: str) -> Proven:
-        """What it finds wrong stays suspect until a proof of all tensors finds it right."""
+        """Compare sums. Wrong weights stay suspect until a proof of all tensors succeeds."""
         proven = prove(sums, self._group, mode)
         if proven.wrong:
             self._suspect = proven.words
@@ -670,19 +644,18 @@ class Worker:
         return proven
 
     def _digests_of(self, version: Identity) -> dict[str, str]:
-        """What the version says of its tensors: read while the engine serves, when it is staged."""
+        """Digests of a version's tensors; cached when it is staged."""
         if self._digests is None or self._digests[0] != version:
             self._digests = (version, _core.spooled_digests(self.local, version))
         return self._digests[1]
 
     @property
     def report(self) -> Report:
-        """How things are, without waiting for anything."""
+        """The current state; does not block."""
         staged, the_map = self._staged, self._map
-        served = self.served
         return Report(
-            served=None if served is None else served._asdict(),
-            staged=None if staged is None else staged.version._asdict(),
+            served=as_dict(self.served),
+            staged=as_dict(self.staged),
             suspect=self._suspect,
             staged_device_bytes=0 if staged is None else sum(one.device_bytes for one in staged.exchanges),
             staged_host_bytes=0 if staged is None else sum(one.host_bytes for one in staged.exchanges),
@@ -696,27 +669,27 @@ class Worker:
         )
 
     def sleep(self, *, loses_weights: bool) -> None:
-        """The engine takes its weights out of memory: from the end of this call until `wake` nothing reads them."""
+        """Stop reading weights until `wake`: the engine removes them from memory."""
         with self._lock:
             self._is_asleep = True
             if loses_weights and self.served is not None:
                 self._suspect = _DISCARDED
 
     def wake(self) -> None:
-        """They are there again; those that were lost are compared with the checkpoint, like all that is suspect."""
+        """Weights are in memory again. Lost weights are suspect, and will be compared with the checkpoint."""
         with self._lock:
             self._is_asleep = False
             if self._suspect == _DISCARDED:
                 for array in self._the_map.arrays:
-                    bits(array).zero_()  # padding is in no checkpoint
+                    bits(array).zero_()  # padding is not in the checkpoint
             self.say(suspect=self._suspect is not None)
 
     def _check_awake(self) -> None:
         if self._is_asleep:
-            raise Unavailable("the engine sleeps: its weights are not in memory")
+            raise Unavailable("the engine sleeps; its weights are not in memory")
 
     def close(self) -> None:
-        """Say that this worker needs nothing of its host any more."""
+        """Remove this worker's file: it no longer needs its host."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -730,6 +703,11 @@ class Worker:
 
 def _some(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)[:8])
+
+
+def _warn(names: Collection[str], why: str) -> None:
+    if names:
+        log.warning("deltawire: %d tensors %s: %s", len(names), why, _some(names))
 
 
 def _shapes(forms: Mapping[str, Form]) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:

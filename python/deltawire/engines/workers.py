@@ -1,9 +1,9 @@
-"""Which engine workers of a host use its folder, and what each of them serves and has staged.
+"""Files in which the engine workers of a host report what they serve and have staged.
 
-A file for each worker in LOCAL/.deltawire/workers, which it keeps locked while it lives: a worker that died, in whatever way,
-holds no lock. The host process keeps what they need, and an engine's follower learns from them that a version is staged.
+Each worker has a file in LOCAL/.deltawire/workers, which it locks while it lives. The keeper process reads from them what workers
+need, and an engine's follower reads which version is staged.
 
-A worker that is served by boxes says what it holds in a file of its name in LOCAL/.deltawire/boxes, and its digest in its own.
+With `shards` a worker writes its layout to LOCAL/.deltawire/boxes, and the layout's digest to its own file.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any
 from deltawire._internal.identity import Identity
 from deltawire.errors import Conflict
 
-_BYTES = 4096  # one write of one length: a reader sees the old words or the new ones
-_LONGEST = 300  # characters of one of them
-_PATIENCE = 0.5  # seconds; whoever looks whether a worker is alive holds its lock for a moment
+_BYTES = 4096  # a single write of fixed length is atomic for readers
+_LONGEST = 300  # characters of a value
+_PATIENCE = 0.5  # seconds to wait for the lock, which readers hold briefly
 
 
 def workers_folder(local: str | os.PathLike[str]) -> Path:
-    """Where the files are."""
+    """The folder of the files."""
     return Path(local, ".deltawire", "workers")
 
 
@@ -40,7 +40,7 @@ class WorkerFile:
     """The file of one worker."""
 
     def __init__(self, local: str, name: str, *, layout: str | None = None, **words: Any) -> None:
-        """`Conflict` when a living process has that name. `layout`: what it holds, where it is served by boxes; "": all."""
+        """`Conflict`: a live process has this name. `layout`: of a worker with boxes; "": it needs whole versions."""
         self._boxes, self._layout = _boxes_path(local, name), layout
         if layout is not None:
             words["boxes"] = layout and sha256(layout.encode()).hexdigest()
@@ -62,7 +62,7 @@ class WorkerFile:
             time.sleep(0.002)
 
     def note(self, **words: Any) -> None:
-        """Change what the file says. `OSError` when it cannot be written."""
+        """Update the file. `OSError` if it cannot be written."""
         with self._lock:
             self._words |= words
             if self._fd >= 0 and not is_at(self._fd, self._path):
@@ -74,7 +74,7 @@ class WorkerFile:
             os.pwrite(self._fd, json.dumps(short).encode().ljust(_BYTES), 0)
 
     def _write_layout(self) -> None:
-        """Hold the lock: a process that checks whether this worker is alive removes the files of a dead one."""
+        """Write the layout. Needs the file lock, or other processes would remove it as that of a dead worker."""
         if self._layout:
             self._boxes.parent.mkdir(parents=True, exist_ok=True)
             temporary = self._boxes.with_suffix(f".{os.getpid()}.tmp")
@@ -82,12 +82,12 @@ class WorkerFile:
             temporary.rename(self._boxes)
 
     def keep(self) -> None:
-        """Write it again if it was removed, or its folder was moved away."""
+        """Recreate the file if it was removed or moved."""
         if self._fd >= 0 and not is_at(self._fd, self._path):
             self.note()
 
     def close(self) -> None:
-        """This worker needs nothing any more."""
+        """Remove the files."""
         with self._lock:
             if self._fd >= 0:
                 self._boxes.unlink(missing_ok=True)
@@ -100,12 +100,12 @@ class WorkerFile:
 
 
 def read_workers(local: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
-    """What the living workers of a host say, by name. Removes the files of dead ones."""
+    """The reports of live workers by name. Removes files of dead workers."""
     found: dict[str, dict[str, Any]] = {}
     with suppress(FileNotFoundError):
         for path in sorted(workers_folder(local).iterdir()):
             with suppress(OSError), path.open("rb", buffering=0) as file:
-                if try_lock(file.fileno(), fcntl.LOCK_SH):  # nobody holds it
+                if try_lock(file.fileno(), fcntl.LOCK_SH):  # the worker is dead
                     _boxes_path(local, path.name).unlink(missing_ok=True)
                     path.unlink(missing_ok=True)
                     continue
@@ -114,14 +114,14 @@ def read_workers(local: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
 
 def read_boxes(local: str | os.PathLike[str], workers: Mapping[str, Mapping[str, Any]]) -> dict[str, str] | None:
-    """Layouts of workers by their digests; None: one of them needs whole versions."""
+    """Layouts of workers by digest; None: a worker needs whole versions."""
     found: dict[str, str] = {}
     for name, words in workers.items():
-        if not words:  # it has said nothing yet
+        if not words:  # nothing reported yet
             continue
         if words.get("reads_local") or not words.get("boxes"):
             return None
-        with suppress(OSError, UnicodeDecodeError):  # it may be on its way out
+        with suppress(OSError, UnicodeDecodeError):  # the worker may be closing
             text = _boxes_path(local, name).read_text()
             if sha256(text.encode()).hexdigest() == words["boxes"]:
                 found[words["boxes"]] = text
@@ -129,18 +129,18 @@ def read_boxes(local: str | os.PathLike[str], workers: Mapping[str, Mapping[str,
 
 
 def served_by(words: dict[str, Any], what: str = "served") -> Identity | None:
-    """What a worker says that it serves, or has `staged`."""
+    """The version that a worker reports as `what`."""
     value = words.get(what)
     return None if value is None else Identity(*value)
 
 
 def oldest_served(local: str) -> int | None:
-    """The oldest version that a worker reports; None: no worker serves one."""
+    """The oldest version that a worker serves, if any."""
     return min((one.version for words in read_workers(local).values() if (one := served_by(words))), default=None)
 
 
 def slowest(local: str, held: Identity) -> Identity | None:
-    """The version of the worker that is furthest behind; another run counts as behind. None: no worker reports one."""
+    """The oldest version that workers serve; other runs count as oldest. None: a worker does not report one."""
     served = [served_by(words) for words in read_workers(local).values()]
     known = [one for one in served if one is not None]
     if not known or len(known) < len(served):
@@ -149,12 +149,12 @@ def slowest(local: str, held: Identity) -> Identity | None:
 
 
 def longest_pause(local: str) -> float | None:
-    """Of the workers' last updates, in seconds."""
+    """The longest pause of the workers' last updates, in seconds."""
     return max((words["pause"] for words in read_workers(local).values() if isinstance(words.get("pause"), float)), default=None)
 
 
 def try_lock(fd: int, how: int) -> bool:
-    """False: another process holds it."""
+    """Lock a file; False: another process holds the lock."""
     try:
         fcntl.flock(fd, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -163,7 +163,7 @@ def try_lock(fd: int, how: int) -> bool:
 
 
 def is_at(fd: int, path: Path) -> bool:
-    """Whether that is the open file: it may have been removed, or its folder moved away."""
+    """Whether the open file is still at this path."""
     try:
         return os.fstat(fd).st_ino == path.stat().st_ino
     except FileNotFoundError:
@@ -173,6 +173,6 @@ def is_at(fd: int, path: Path) -> bool:
 def _parsed(text: bytes) -> dict[str, Any]:
     try:
         words = json.loads(text)
-    except ValueError:  # not written yet
+    except ValueError:  # not written completely yet
         return {}
     return words if isinstance(words, dict) else {}

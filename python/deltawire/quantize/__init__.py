@@ -1,7 +1,7 @@
-"""Quantised checkpoints: exactly the bytes that an engine's checkpoint holds, from a trainer's weights.
+"""Quantises a trainer's weights to exactly the bytes of a quantised checkpoint.
 
-`dw.Publisher(..., quantize=SPEC)` publishes them, `python -m deltawire quantize` writes them to files; docs/quantised.md has the
-table of formats. What is here is what both are made of:
+`dw.Publisher(..., quantize=SPEC)` publishes them, `python -m deltawire quantize` writes files. Both use this module;
+docs/quantised.md lists the formats.
 
 >>> import torch
 >>> from deltawire.quantize import quantize
@@ -21,7 +21,7 @@ from typing import Any
 from deltawire.errors import missing_extra
 
 try:
-    import safetensors as _safetensors  # noqa: F401 - what is imported below needs both
+    import safetensors as _safetensors  # noqa: F401 - needed by the imports below
     import torch as _torch  # noqa: F401
 except ImportError as error:
     raise missing_extra(error, "quantize") from None
@@ -33,10 +33,10 @@ __all__ = ["FORMATS", "Quantizer", "quantize", "quantizer_of"]
 
 
 def quantize(tensors: Mapping[str, Any], spec: Any, *, rounded: str = "BF16") -> Iterator[tuple[str, Any]]:
-    """The tensors of a quantised checkpoint, by name, one after the other.
+    """Yield the names and tensors of the quantised checkpoint.
 
-    `spec` is a quantised checkpoint's folder, its `quantization_config`, or one of `FORMATS`. Weights are rounded to `rounded`
-    before they are quantised: to BF16, as engines would have them. "F32" takes masters as they are.
+    `spec` is a quantised checkpoint's folder, its `quantization_config`, or one of `FORMATS`. Weights are first rounded to
+    `rounded`; "F32" uses float32 masters unchanged.
     """
     shards = (Shard.whole(name, tensor) for name, tensor in tensors.items())
     for coded in quantizer_of(spec, rounded).quantised(shards):

@@ -1,4 +1,4 @@
-"""Checks of a quantised checkpoint: codes have their scales, and the bytes are those of the trainer's weights."""
+"""Checks a quantised checkpoint: weights have their scales, and the bytes match the trainer's weights."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from deltawire.quantize.quantizer import Quantised
 from deltawire.quantize.scheme import SCALES, Scheme
 
 Schemes = Callable[[str], Scheme | None]
-"""How a weight of the model is quantised."""
+"""Returns how a weight of the model is quantised, by its name."""
 
 _CODES = (".weight", ".weight_packed")
 _OF_CODES = (*(f".{scale}" for scale in SCALES), ".weight_shape", ".weight_zero_point")
 
 
 def check_whole(checkpoint: Path, scheme_of: Schemes) -> None:
-    """`InvalidArgument` names the tensor that is missing and the one it belongs to."""
+    """`InvalidArgument` names a missing tensor and the one that it belongs to."""
     tensors = {name: dtype for file in weight_files(checkpoint) for name, dtype, _ in specs_of(file)}
     missing = missing_of(tensors, scheme_of)
     if missing is not None:
         there, absent = missing
-        raise InvalidArgument(f"{checkpoint}: has {there} and no {absent}: a weight and its scales are published together")
+        raise InvalidArgument(f"{checkpoint}: has {there} but no {absent}; publish a weight together with its scales")
 
 
 def missing_of(tensors: Mapping[str, str], scheme_of: Schemes = lambda name: None) -> tuple[str, str] | None:
-    """A tensor, of names and dtypes, that has lost its other half, and how that may be called.
+    """A tensor whose counterpart is missing, and the possible names of the counterpart. `tensors` maps names to dtypes.
 
     >>> missing_of({"a.weight": "F8_E4M3", "a.weight_scale": "F32", "b.weight": "BF16"})
     >>> missing_of({"a.weight_packed": "I32", "a.weight_shape": "I64"})
@@ -48,12 +48,12 @@ def missing_of(tensors: Mapping[str, str], scheme_of: Schemes = lambda name: Non
 
 
 def _wanted(name: str, tensors: Mapping[str, str], scheme_of: Schemes) -> Iterator[tuple[str, ...]]:
-    """What must be there because this one is: of each, one at least."""
+    """Tensors that this one requires; of each tuple at least one."""
     dtype = tensors[name]
     if name.endswith(".weight"):
         if dtype in ("F8_E4M3", "F8_E5M2", "I8"):
             yield f"{name}_scale_inv", f"{name}_scale"
-        # Any mask may be U8: codes are what has a scale, or what the publisher would quantise so.
+        # U8 may also be a mask: it is a code only if it has a scale, or if the publisher would quantise it.
         elif dtype == "U8" and (isinstance(scheme_of(name), Nvfp4) or f"{name}_scale" in tensors or f"{name}_scale_2" in tensors):
             yield (f"{name}_scale",)
             yield (f"{name}_scale_2",)
@@ -81,10 +81,9 @@ _SHOWN = 8
 
 
 def differences(coded: Iterable[Quantised], checkpoint: Path) -> dict[str, tuple[int, int]]:
-    """Elements that differ, and all elements, of each tensor that is not the checkpoint's, bit for bit.
+    """Number of different elements and of all elements, by tensor that differs from the checkpoint.
 
-    One that the checkpoint does not have, or has in another dtype or shape, differs everywhere. Tensors are read and compared one
-    after the other.
+    A tensor that the checkpoint lacks, or has in another dtype or shape, differs completely. Reads one tensor at a time.
     """
     from safetensors import safe_open
 
@@ -105,7 +104,7 @@ def differences(coded: Iterable[Quantised], checkpoint: Path) -> dict[str, tuple
 
 
 def words_of(found: dict[str, tuple[int, int]], checkpoint: Path) -> str:
-    """Which tensors of a seed the trainer's weights do not give, and what follows from that; empty: none."""
+    """A warning that the checkpoint differs from the quantised weights; "" if it does not."""
     if not found:
         return ""
     largest = sorted(found.items(), key=lambda item: -item[1][0])
@@ -113,8 +112,8 @@ def words_of(found: dict[str, tuple[int, int]], checkpoint: Path) -> str:
     more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     total = sum(changed for changed, _ in found.values())
     return (
-        f"{checkpoint} is not what the trainer's weights are quantised to: {total:,} elements of {len(found)} tensors differ, "
-        f"and the next version carries them: {shown}{more}"
+        f"{checkpoint} differs from the trainer's quantised weights: {total:,} elements of {len(found)} tensors differ, "
+        f"and will be part of the next version: {shown}{more}"
     )
 
 

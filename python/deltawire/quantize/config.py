@@ -1,4 +1,4 @@
-"""From a checkpoint's `quantization_config` to the scheme of each of its modules."""
+"""Parses a `quantization_config` into the scheme of each module."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from deltawire.quantize.nvfp4 import CompressedNvfp4, Nvfp4
 from deltawire.quantize.scheme import Scheme
 
 Match = Callable[[str, str], bool]
-"""Whether a module's name is meant by a word of the configuration."""
+"""Whether a module's name matches an entry of the configuration."""
 
-# Tensors of a Hugging Face checkpoint do not say of what class their modules are. Those of these names are embeddings.
+# A Hugging Face checkpoint does not record the classes of modules. Modules with these names are embeddings.
 _EMBEDDING = re.compile(
     r"(^|\.)(embed_(tokens\w*|positions|in|out)|(\w+_)?embeddings?|wte|wpe|relative_attention_bias)$|^(model\.)?shared$"
 )
-# What `quant_method: fp8` checkpoints leave alone though their configurations do not say so: the head, and routers of experts.
+# Modules that `quant_method: fp8` checkpoints do not quantise though their configurations do not list them.
 _NEVER_FP8 = ("lm_head", "mlp.gate", "mlp.shared_expert_gate", "block_sparse_moe.gate", "router")
 
 
@@ -31,14 +31,14 @@ class Rules:
     """Which modules are quantised, and how."""
 
     groups: tuple[tuple[tuple[str, ...], Scheme], ...]
-    """Targets, names or "Linear", and the scheme of what they mean."""
+    """Targets (names or "Linear") and their scheme."""
     ignore: tuple[str, ...]
     match: Match
     unsaid: tuple[str, ...] = ()
-    """Of `ignore`, what the configuration does not say."""
+    """Entries of `ignore` that are not in the configuration."""
 
     def scheme_of(self, module: str) -> Scheme | None:
-        """None: it stays as it is. Targets that name a module go before those that name its class."""
+        """None: not quantised. A target that names the module takes precedence over its class."""
         if _EMBEDDING.search(module) or any(self.match(module, word) for word in self.ignore):
             return None
         for targets, scheme in self.groups:
@@ -47,17 +47,17 @@ class Rules:
         return next((scheme for targets, scheme in self.groups if "Linear" in targets), None)
 
     def unsaid_of(self, modules: Iterable[str]) -> list[str]:
-        """Modules that stay as they are though the configuration does not say so."""
+        """Modules that are not quantised though the configuration does not list them."""
         return [module for module in modules if any(self.match(module, word) for word in self.unsaid)]
 
     def settings(self) -> dict[str, Any]:
-        """All that the bytes depend on, for JSON; without what is unsaid, so that a word more does not end runs."""
+        """Everything that the bytes depend on, for JSON. Without `unsaid`, so that runs survive additions to it."""
         groups = [{"targets": list(targets), **scheme.settings()} for targets, scheme in self.groups]
         return {"groups": groups, "ignore": [word for word in self.ignore if word not in self.unsaid]}
 
 
 def rules_of(config: Mapping[str, Any]) -> Rules:
-    """Parse a `quantization_config`; `Unsupported` names what is not supported."""
+    """Parse a `quantization_config`; `Unsupported` names the unsupported value."""
     method = config.get("quant_method")
     if not isinstance(method, str) or method not in _METHODS:
         raise Unsupported(f"quantization_config: quant_method {method!r}; supported: {', '.join(_METHODS)}")
@@ -70,7 +70,7 @@ def rules_of(config: Mapping[str, Any]) -> Rules:
 
 
 def by_path(module: str, word: str) -> bool:
-    """Transformers' and vLLM's lists: a stretch of the dotted name, or a pattern of the shell.
+    """Lists of Transformers and vLLM: consecutive parts of the dotted name, or a shell pattern.
 
     >>> by_path("model.layers.1.mlp.gate", "mlp.gate"), by_path("model.layers.1.mlp.gate_proj", "mlp.gate")
     (True, False)
@@ -81,7 +81,7 @@ def by_path(module: str, word: str) -> bool:
 
 
 def by_name(module: str, word: str) -> bool:
-    """compressed-tensors' targets and ignore lists: the whole name, or `re:` and how it begins."""
+    """Targets and ignore lists of compressed-tensors: the full name, or `re:` and a regular expression for its start."""
     if not word.startswith("re:"):
         return module == word
     try:
@@ -91,23 +91,23 @@ def by_name(module: str, word: str) -> bool:
 
 
 def by_pattern(module: str, word: str) -> bool:
-    """ModelOpt's lists: patterns of the shell for the name, or for a module around it."""
+    """Lists of ModelOpt: shell patterns for the name or for a parent module."""
     return fnmatchcase(module, word) or fnmatchcase(module, word + ".*")
 
 
 def _one(scheme: Scheme, ignore: tuple[str, ...], match: Match, always: tuple[str, ...] = ()) -> Rules:
-    """`always`: what is ignored besides. A list that says it too, module by module, means the same."""
+    """`always`: also ignored. Entries of `ignore` that it covers are dropped."""
     said = [word for word in ignore if not any(match(word, known) for known in always)]
     return Rules(((("Linear",), scheme),), (*always, *said), match, unsaid=always)
 
 
 def _fp8(config: Mapping[str, Any]) -> Rules:
     if config.get("fmt", "e4m3") not in ("e4m3", "float8_e4m3fn"):
-        raise Unsupported(f"quantization_config: fmt {config['fmt']!r}; only e4m3 is known")
+        raise Unsupported(f"quantization_config: fmt {config['fmt']!r}; supported: e4m3")
     ignore = _words(config, "modules_to_not_convert") or _words(config, "ignored_layers")
     block, scales = config.get("weight_block_size"), config.get("scale_fmt")
     if scales not in (None, "ue8m0"):
-        raise Unsupported(f"quantization_config: scale_fmt {scales!r}; only ue8m0 is known")
+        raise Unsupported(f"quantization_config: scale_fmt {scales!r}; supported: ue8m0")
     if block is None:
         return _one(Fp8Tensor(), ignore, by_path, _NEVER_FP8)
     if list(block) == [1, 32]:
@@ -129,18 +129,18 @@ def _gpt_oss(config: Mapping[str, Any]) -> Rules:
 
 
 def _modelopt(config: Mapping[str, Any]) -> Rules:
-    inner = config.get("quantization", config)  # hf_quant_config.json has it one level further in
+    inner = config.get("quantization", config)  # nested in hf_quant_config.json
     algorithm = inner.get("quant_algo")
     schemes: dict[Any, Scheme] = {"NVFP4": Nvfp4(), "FP8": Fp8Tensor(scalar=True)}
     if algorithm not in schemes:
         raise Unsupported(f"quantization_config: quant_algo {algorithm!r} of ModelOpt; supported: {', '.join(schemes)}")
     if algorithm == "NVFP4" and inner.get("group_size", 16) != 16:
-        raise Unsupported(f"quantization_config: NVFP4 has groups of 16, not of {inner['group_size']}")
+        raise Unsupported(f"quantization_config: NVFP4 needs group_size 16, not {inner['group_size']}")
     return _one(schemes[algorithm], _words(inner, "ignore") or _words(inner, "exclude_modules"), by_pattern)
 
 
 def _compressed(config: Mapping[str, Any]) -> Rules:
-    for word in "transform_config", "sparsity_config":  # both change what the bytes of weights mean
+    for word in "transform_config", "sparsity_config":  # both change the meaning of the bytes
         if config.get(word) and config[word].get("format") != "dense":
             raise Unsupported(f"quantization_config: {word} {config[word]!r}")
     groups = []
@@ -150,7 +150,7 @@ def _compressed(config: Mapping[str, Any]) -> Rules:
             scheme = _compressed_scheme(group.get("format") or config["format"], weights)
             groups.append((_words(group, "targets"), scheme))
     if not groups:
-        raise InvalidArgument("quantization_config: no group of config_groups has weights that are quantised")
+        raise InvalidArgument("quantization_config: no group in config_groups quantises weights")
     return Rules(tuple(groups), _words(config, "ignore"), by_name)
 
 
@@ -159,11 +159,11 @@ def _compressed_scheme(format: str, weights: Mapping[str, Any]) -> Scheme:
     symmetric = weights.get("symmetric", True)
     group: Any = weights.get("group_size")
     if strategy == "group" and (type(group) is not int or group < 1):
-        raise InvalidArgument(f"quantization_config: a group_size is a number of columns, not {group!r}")
+        raise InvalidArgument(f"quantization_config: group_size must be a number of columns, not {group!r}")
     if type(symmetric) is not bool:
-        raise InvalidArgument(f"quantization_config: symmetric is true or false, not {symmetric!r}")
-    if weights.get("actorder") not in (None, False, "static", "weight"):  # those leave columns where they are
-        raise Unsupported(f"quantization_config: actorder {weights['actorder']!r}: scattered groups of columns are not supported")
+        raise InvalidArgument(f"quantization_config: symmetric must be true or false, not {symmetric!r}")
+    if weights.get("actorder") not in (None, False, "static", "weight"):  # these do not reorder columns
+        raise Unsupported(f"quantization_config: actorder {weights['actorder']!r}: reordered columns are not supported")
     if format == "pack-quantized" and bits in (4, 8) and kind == "int" and strategy in ("group", "channel"):
         return (Int4 if bits == 4 else PackedInt8)(group if strategy == "group" else 0, symmetric)
     eight = (bits, kind, symmetric) == (8, "int", True)
@@ -189,7 +189,7 @@ def _compressed_scheme(format: str, weights: Mapping[str, Any]) -> Scheme:
 def _words(config: Mapping[str, Any], key: str) -> tuple[str, ...]:
     words = config.get(key) or ()
     if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
-        raise InvalidArgument(f"quantization_config: {key} is a list of names, not {words!r}")
+        raise InvalidArgument(f"quantization_config: {key} must be a list of names, not {words!r}")
     return tuple(words)
 
 

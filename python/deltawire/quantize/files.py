@@ -1,4 +1,4 @@
-"""Checkpoints on disk to quantised ones."""
+"""Quantises checkpoints on disk."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def quantize_checkpoint(
     rounded: str = "BF16",
     file_bytes: int = 5 << 30,
 ) -> dict[str, Any]:
-    """Write `checkpoint` as a quantised one to the folder `out`, which appears when it is whole.
+    """Quantise `checkpoint` to the folder `out`, which appears when it is complete.
 
-    config.json gets the `quantization_config`; other files beside the weights are copied. Held in memory are a tensor, its
-    quantised form, and up to `file_bytes` of what was made.
+    config.json gets the `quantization_config`; other files beside the weights are copied. Memory: a tensor, its quantised form,
+    and up to `file_bytes` of output.
     """
     source, target = Path(checkpoint), Path(out)
     if not source.exists():
@@ -62,7 +62,7 @@ def quantize_checkpoint(
 
 
 class _Tensors:
-    """The tensors of a checkpoint, by name. They are mapped: pages are read when they are needed."""
+    """The tensors of a checkpoint, by name, from memory-mapped files."""
 
     def __init__(self, checkpoint: Path) -> None:
         self.files: dict[str, Path] = {}
@@ -99,7 +99,7 @@ class _Writer:
         self.num_bytes += tensor.nbytes
 
     def finish(self) -> int:
-        """How many files there are."""
+        """Write the rest and the index. Returns the number of files."""
         self._write()
         count = len(self._names)
         if count == 1:
@@ -119,7 +119,7 @@ class _Writer:
         try:
             save_file(self._held, path, metadata={"format": "pt"})
         except (SafetensorError, OSError) as error:  # a full disk
-            raise IoError(f"{self._folder.parent.parent}: cannot be written to: {error}") from None
+            raise IoError(f"{self._folder.parent.parent}: cannot be written: {error}") from None
         self._names.append(list(self._held))
         self._held, self._held_bytes = {}, 0
 

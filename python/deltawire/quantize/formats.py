@@ -1,4 +1,4 @@
-"""The table of formats: each is the `quantization_config` that a checkpoint of it has, and that engines go by."""
+"""The table of formats: the `quantization_config` of each."""
 
 from __future__ import annotations
 
@@ -70,4 +70,4 @@ FORMATS: dict[str, dict[str, Any]] = {
     "mxfp4": _mx("mxfp4-pack-quantized", 4),
     "gpt-oss-mxfp4": {"quant_method": "mxfp4"},
 }
-"""By the name that `quantize=` and `--format` take. A `quantization_config` of one's own has other block and group sizes."""
+"""By the names for `quantize=` and `--format`. For other block and group sizes pass your own `quantization_config`."""

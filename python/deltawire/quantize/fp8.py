@@ -1,7 +1,7 @@
-"""FP8: E4M3 elements; a scale for the tensor, for each row, or for each block.
+"""FP8: E4M3 elements with a scale per tensor, row or block.
 
-Two families that differ in their last bits. `quant_method: fp8` computes in F32 and has F32 scales. compressed-tensors computes
-in the weights' own dtype: the scales have that dtype too, and quotients are rounded to it before they are rounded to E4M3.
+Two families differ in the last bits. `quant_method: fp8` computes in F32 and has F32 scales. compressed-tensors computes in the
+dtype of the weights: scales have that dtype, and quotients are rounded to it before they are rounded to E4M3.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from deltawire.quantize.numbers import (
 )
 from deltawire.quantize.scheme import Coded, Scheme, empty, parts_of
 
-_LEAST_AMAX = 1e-4  # of a block: as in DeepGEMM, vLLM and SGLang
+_LEAST_AMAX = 1e-4  # of a block, as in DeepGEMM, vLLM and SGLang
 
 
 @dataclass(frozen=True)
 class Fp8Block(Scheme):
-    """As `per_block_cast_to_fp8` of DeepGEMM, vLLM and SGLang: times the inverse of amax / 448."""
+    """`per_block_cast_to_fp8` of DeepGEMM, vLLM and SGLang: multiplies by the inverse of amax / 448."""
 
     format: ClassVar[str] = "fp8-block"
 
@@ -49,9 +49,8 @@ class Fp8Block(Scheme):
         return {"weight": Coded(weight, (1, 1)), "weight_scale_inv": Coded(scale[:, 0, :, 0].contiguous(), self.block)}
 
     def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Coded]:
-        """Without a tile, which may be as large as a number can be."""
-        scales = Coded(empty(parts_of(extent, self.block), torch.float32), self.block)
-        return {"weight": Coded(empty(extent, E4M3), (1, 1)), "weight_scale_inv": scales}
+        """Does not compute a tile, which may be huge."""
+        return _block_forms(extent, self.block, "weight_scale_inv", torch.float32)
 
     def tile(self) -> tuple[int, int]:
         """A block."""
@@ -66,15 +65,11 @@ class Fp8Tensor(Scheme):
     amax_of: ClassVar[str] = "tensor"
 
     scalar: bool = False
-    """The scale's shape is [], as ModelOpt has it, and not [1]."""
+    """The scale has shape [], as in ModelOpt, instead of [1]."""
 
     def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`weight` in E4M3, `weight_scale` in F32."""
         return _by_amax(weight.float(), amax if self.scalar else amax.reshape(1), None)
-
-    def tile(self) -> tuple[int, int]:
-        """Any element."""
-        return 1, 1
 
 
 @dataclass(frozen=True)
@@ -88,14 +83,10 @@ class Fp8Channel(Scheme):
         """`weight` in E4M3, `weight_scale` in F32, [M, 1]."""
         return _by_amax(weight.float(), amax, (1, 0))
 
-    def tile(self) -> tuple[int, int]:
-        """Any element."""
-        return 1, 1
-
 
 @dataclass(frozen=True)
 class CompressedFp8(Scheme):
-    """`float-quantized` of compressed-tensors: everything in the dtype of the weights, the scales too."""
+    """`float-quantized` of compressed-tensors: computed, with scales, in the dtype of the weights."""
 
     format: ClassVar[str] = "compressed-fp8"
 
@@ -105,7 +96,7 @@ class CompressedFp8(Scheme):
 
     @property
     def amax_of(self) -> str:  # type: ignore[override]
-        """What a scale is of."""
+        """The part of a weight that shares a scale."""
         return {"tensor": "tensor", "channel": "row"}.get(self.strategy, "")
 
     def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
@@ -121,15 +112,19 @@ class CompressedFp8(Scheme):
         return {"weight": Coded(coded, (1, 1)), "weight_scale": Coded(scale[:, 0, :, 0].contiguous(), self.block)}
 
     def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Coded]:
-        """Of blocks without a tile."""
+        """Does not compute a tile for blocks."""
         if self.strategy != "block" or self.block is None:
             return super().forms(extent, dtype)
-        scales = Coded(empty(parts_of(extent, self.block), dtype), self.block)
-        return {"weight": Coded(empty(extent, E4M3), (1, 1)), "weight_scale": scales}
+        return _block_forms(extent, self.block, "weight_scale", dtype)
 
     def tile(self) -> tuple[int, int]:
-        """A block, or any element."""
+        """A block, or an element."""
         return self.block or (1, 1)
+
+
+def _block_forms(extent: tuple[int, ...], block: tuple[int, int], scale: str, dtype: Any) -> Mapping[str, Coded]:
+    scales = Coded(empty(parts_of(extent, block), dtype), block)
+    return {"weight": Coded(empty(extent, E4M3), (1, 1)), scale: scales}
 
 
 def _by_amax(weight: Any, amax: Any, per: tuple[int, int] | None) -> Mapping[str, Coded]:

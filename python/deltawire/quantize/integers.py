@@ -1,4 +1,4 @@
-"""INT4 and INT8 of compressed-tensors, with everything computed in the dtype of the weights."""
+"""INT4 and INT8 of compressed-tensors, computed in the dtype of the weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORD_BITS = 32
 
 @dataclass(frozen=True)
 class _Packed(Scheme):
-    """`pack-quantized`: groups of a row share a scale and, unless symmetric, a zero point; codes lie in words of 32 bits."""
+    """`pack-quantized`: groups of a row share a scale and, unless symmetric, a zero point; codes are packed in 32-bit words."""
 
     bits: ClassVar[int]
 
@@ -25,10 +25,10 @@ class _Packed(Scheme):
     """0: a row."""
     symmetric: bool = True
     shape_dtype: str = "I64"
-    """Of `weight_shape`: I64 as the library writes it, I32 in Kimi's checkpoints."""
+    """Of `weight_shape`: I64 in compressed-tensors, I32 in Kimi's checkpoints."""
 
     def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
-        """`weight_packed`, I32 [M, N / 8 or 4]; `weight_scale`, [M, N / group]; `weight_shape`; `weight_zero_point`, by rows."""
+        """`weight_packed`, I32 [M, N / 8 or 4]; `weight_scale`, [M, N / group]; `weight_shape`; `weight_zero_point`."""
         format = "int4" if self.symmetric else "int4-asymmetric"
         fast = codes_on_gpu(format, weight, self.group, weight.dtype) if self.bits == 4 else None
         if fast is not None:
@@ -65,7 +65,7 @@ class _Packed(Scheme):
         return 1 if self.symmetric else self._in_word, columns
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Whole groups."""
+        """Rows consist of whole groups."""
         super().check(name, shape)
         refuse_remainder(name, shape[1], self.group or 1, self.format)
 
@@ -109,13 +109,9 @@ class Int8(Scheme):
         codes = (weight / scale).clamp(lowest, highest).round().to(torch.int8)
         return {"weight": Coded(codes, (1, 1)), "weight_scale": Coded(scale, per)}
 
-    def tile(self) -> tuple[int, int]:
-        """Any element."""
-        return 1, 1
-
     @property
     def amax_of(self) -> str:  # type: ignore[override]
-        """What a scale is of."""
+        """The part of a weight that shares a scale."""
         return "row" if self.strategy == "channel" else "tensor"
 
 
@@ -126,12 +122,12 @@ def _range(bits: int) -> tuple[int, int]:
 def _zero_point(low: Any, scale: Any, empty: Any, bits: int) -> Any:
     lowest, highest = _range(bits)
     scale = torch.where(empty, constant(0, scale), scale)
-    # Of a group of zeros it is 0 / 0; as an integer that is 0, in the library too.
+    # 0 / 0 for a group of zeros, which compressed-tensors converts to 0.
     return (constant(lowest, low) - low / scale).clamp(lowest, highest).nan_to_num(0).round()
 
 
 def _words(codes: Any, bits: int) -> Any:
-    """Codes of a row in words, the first one lowest; what the last word lacks is 0."""
+    """Pack the codes of a row into words, lowest bits first; the last word is padded with 0."""
     codes = (codes.to(torch.int16) - _range(bits)[0]).to(torch.uint8)
     codes = torch.nn.functional.pad(codes, (0, -codes.shape[1] % (_WORD_BITS // bits)))
     packed = pack_nibbles(codes) if bits == 4 else codes

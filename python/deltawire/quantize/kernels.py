@@ -1,4 +1,4 @@
-"""FP8 blocks and small codes of groups by the library's kernels, with the bits of torch's formulas."""
+"""Quantises with the library's kernels, bit-identical to the formulas in torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deltawire.quantize.scheme import refuse_unbounded
 
 
 class Fp8Blocks:
-    """A matrix in host memory and the scales of its blocks. The weights must stay as they are."""
+    """A matrix in host memory and the scales of its blocks. The weights must not change."""
 
     def __init__(self, name: str, weight: Any, scheme: Fp8Block, rounded: str) -> None:
         if rounded == "F16":
@@ -50,14 +50,14 @@ class Fp8Blocks:
         return out
 
     def publishable(self, name: str, shape: list[int] | None, offset: list[int] | None) -> _core.Tensor:
-        """The elements for a publisher, which are made as it reads them: there is never a copy of all."""
+        """The elements for a publisher, computed while it reads them, without a full copy."""
         return self._core.publishable(name, shape, offset)
 
 
 class Fp8BlocksOnGpu:
-    """The same of a matrix on a GPU, for a publisher there, which makes elements as they are needed.
+    """The same for a matrix on a GPU.
 
-    Scales are there after `check` of all that are published together: one launch for all of them.
+    `check` computes the scales of all matrices that are published together, in one launch.
     """
 
     def __init__(self, name: str, weight: Any, scheme: Fp8Block, rounded: str) -> None:
@@ -68,7 +68,7 @@ class Fp8BlocksOnGpu:
 
     @staticmethod
     def fits(weight: Any, rounded: str) -> bool:
-        """What the kernels read as it is."""
+        """Whether the kernels can read the weight without a conversion."""
         return weight.dtype in (torch.bfloat16, torch.float32) and rounded in ("BF16", "F32") and weight.is_contiguous()
 
     def scales(self) -> Any:
@@ -93,7 +93,7 @@ class Fp8BlocksOnGpu:
 
     @staticmethod
     def check(tensors: list[_core.Tensor], device: Any) -> None:
-        """Fill the scales of those that `publishable` gave, all on this device; NaN is refused by name."""
+        """Compute the scales of all tensors from `publishable`, on this device; refuses NaN."""
         _core.check_fp8(tensors, torch.cuda.current_stream(device).cuda_stream)
 
 
@@ -105,9 +105,9 @@ def _has_kernels() -> bool:
 def codes_on_gpu(
     format: str, weight: Any, group: int, scale_dtype: Any, of_tensor: Any = None, bits: int = 4
 ) -> tuple[Any, Any, Any] | None:
-    """Codes in U8, scales of groups, and zero points of those that are asymmetric; None: torch has to do it.
+    """Codes in U8, scales of groups, and zero points or None. Returns None if the kernels do not support it; then use torch.
 
-    `weight` is a matrix in BF16 or F32, `of_tensor` the scale that it has beside those of its groups.
+    `weight` is a matrix in BF16 or F32; `of_tensor` is the additional scale of the whole tensor.
     """
     if not weight.is_cuda or not _has_kernels() or not _core.can_group(group):
         return None

@@ -1,19 +1,22 @@
-"""An existing quantised checkpoint, as the model for others: its configuration and what its tensors are."""
+"""An existing quantised checkpoint as a template: its configuration, and the dtypes and shapes of its tensors."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from deltawire.errors import Corruption, InvalidArgument, NotFound
 
 INDEX = "model.safetensors.index.json"
 
-# Measured with data when the checkpoint was made; no weight says anything of them.
+# Scales measured with data; they cannot be computed from weights.
 _CALIBRATED = (
     ".input_scale",
     ".input_global_scale",
@@ -27,7 +30,7 @@ _CALIBRATED = (
 
 @dataclass(frozen=True)
 class Spec:
-    """Dtype, a name of the safetensors format, and shape of a tensor, and the file that has it."""
+    """Safetensors dtype, shape and file of a tensor."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -43,13 +46,13 @@ class Like:
     """Its `quantization_config`."""
     tensors: Mapping[str, Spec]
     calibrated: Mapping[str, Any]
-    """Scales of activations: constants that a checkpoint brings along. They are small, and read once."""
+    """Scales of activations: small constants that are copied from the checkpoint."""
     stamps: Mapping[Path, tuple[int, ...]]
-    """What its files were when they were looked at."""
+    """Inode, size and time of each file when it was opened."""
 
     @staticmethod
     def open(folder: str | os.PathLike[str]) -> Like:
-        """`NotFound` where there is no configuration of a quantised checkpoint, or no weights."""
+        """`NotFound`: no quantization_config, or no weights."""
         path = Path(folder)
         tensors: dict[str, Spec] = {}
         calibrated: dict[str, Any] = {}
@@ -63,22 +66,22 @@ class Like:
 
     @property
     def is_head_tied(self) -> bool:
-        """Whether engines take the embedding for the head, whatever the checkpoint has beside it."""
+        """Whether engines use the embedding as the head."""
         config = read_json(self.folder / "config.json")
         inner = config.get("text_config")
         inner = inner if isinstance(inner, Mapping) else {}
         return bool(config.get("tie_word_embeddings", inner.get("tie_word_embeddings")))
 
     def read(self, name: str) -> Any:
-        """A tensor's bytes, as torch has them. A file that is gone, or another by now, is refused: the run has that of before."""
+        """A tensor, as torch has it; `InvalidArgument` if the file has changed since it was opened."""
         file = self.tensors[name].file
         if _stamp(file) != self.stamps[file]:
-            raise InvalidArgument(f'tensor "{name}": {file} changed while a publisher used it; open another publisher')
+            raise InvalidArgument(f'tensor "{name}": {file} has changed since the publisher opened it; open a new publisher')
         return read_tensors(file, [name])[name]
 
 
 def quantization_config(folder: Path) -> Mapping[str, Any]:
-    """As config.json has it, or ModelOpt's own file."""
+    """From config.json, or from ModelOpt's hf_quant_config.json."""
     config = read_json(folder / "config.json")
     inner = config.get("text_config") or {}
     if not isinstance(inner, Mapping):
@@ -87,49 +90,47 @@ def quantization_config(folder: Path) -> Mapping[str, Any]:
     if found is None and (folder / "hf_quant_config.json").exists():
         found = {"quant_method": "modelopt", **read_json(folder / "hf_quant_config.json")}
     if not isinstance(found, Mapping):
-        raise NotFound(f"{folder}: config.json has no quantization_config, and there is no hf_quant_config.json")
+        raise NotFound(f"{folder}: no quantization_config in config.json, and no hf_quant_config.json")
     return found
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a checkpoint: a folder, or one file. Where there is an index, those that it names."""
+    """The safetensors files of a checkpoint: a single file, those in the index, or all in the folder."""
     if folder.is_file():
         return [folder]
     files = _indexed(folder / INDEX) if (folder / INDEX).exists() else sorted(folder.glob("*.safetensors"))
     if not files:
-        raise NotFound(f"{folder}: holds no safetensors files")
+        raise NotFound(f"{folder}: no safetensors files")
     return files
 
 
 def _indexed(index: Path) -> list[Path]:
     named = read_json(index).get("weight_map")
     if not isinstance(named, Mapping) or not all(isinstance(file, str) for file in named.values()):
-        raise InvalidArgument(f"{index}: has no weight_map, from names of tensors to names of files")
+        raise InvalidArgument(f"{index}: has no weight_map of tensor names to file names")
     return [index.parent / file for file in sorted(set(named.values()))]
 
 
 def specs_of(file: Path) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     """Names, dtypes and shapes, from a file's header."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, framework="pt") as opened:
-            for name in opened.keys():  # noqa: SIM118, it is no dict
-                part = opened.get_slice(name)
-                yield name, part.get_dtype(), tuple(part.get_shape())
-    except FileNotFoundError:
-        raise NotFound(f"{file}: there is no such file") from None
-    except SafetensorError as error:
-        raise Corruption(f"{file}: {error}") from None
+    with opened(file) as header:
+        for name in header.keys():  # noqa: SIM118
+            part = header.get_slice(name)
+            yield name, part.get_dtype(), tuple(part.get_shape())
 
 
 def read_tensors(file: Path, names: Iterable[str]) -> dict[str, Any]:
-    """Copies of a file's tensors: they stay what they are when the file does not."""
-    from safetensors import SafetensorError, safe_open
+    """Copies of a file's tensors: they stay the same when the file changes."""
+    with opened(file) as tensors:
+        return {name: tensors.get_tensor(name).clone() for name in names}
 
+
+@contextmanager
+def opened(file: Path) -> Iterator[Any]:
+    """A safetensors file. `NotFound` or `Corruption` with the file's name."""
     try:
-        with safe_open(file, framework="pt") as opened:
-            return {name: opened.get_tensor(name).clone() for name in names}
+        with safe_open(file, framework="pt") as found:
+            yield found
     except FileNotFoundError:
         raise NotFound(f"{file}: there is no such file") from None
     except SafetensorError as error:
@@ -145,7 +146,7 @@ def _stamp(file: Path) -> tuple[int, ...]:
 
 
 def read_json(file: Path) -> Mapping[str, Any]:
-    """An object; `NotFound` or `InvalidArgument` with the file's name."""
+    """A JSON object; `NotFound` or `InvalidArgument` with the file's name."""
     try:
         value = json.loads(file.read_bytes())
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""MXFP8 and MXFP4: groups of 32 elements of a row, with a power of two (E8M0) as their scale.
+"""MXFP8 and MXFP4: groups of 32 elements of a row, with a power of two (E8M0) as the scale.
 
-How the power is chosen is not part of the OCP format. "ceil" is the smallest that keeps all of the group in range (torchao's
-RCEIL; vLLM, SGLang, ModelOpt's MXFP8); "round" is compressed-tensors' choice, which lets the largest of a group be cut off.
+The OCP format does not define the choice of the power. "ceil" is the smallest that keeps the group in range (torchao's RCEIL;
+vLLM, SGLang, ModelOpt's MXFP8); "round" is compressed-tensors' choice, which may clip the largest element of a group.
 """
 
 from __future__ import annotations
@@ -25,29 +25,17 @@ from deltawire.quantize.numbers import (
     to_e2m1,
     to_e4m3,
 )
-from deltawire.quantize.scheme import Coded, Scheme, empty, refuse_remainder
+from deltawire.quantize.scheme import Coded, Grouped, Scheme, empty, refuse_remainder
 
 GROUP = 32
 
 
-class _OfRows(Scheme):
-    """Groups of a row each."""
-
-    def tile(self) -> tuple[int, int]:
-        """A group."""
-        return 1, GROUP
-
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Whole groups."""
-        super().check(name, shape)
-        refuse_remainder(name, shape[1], GROUP, self.format)
-
-
 @dataclass(frozen=True)
-class MxFp8(_OfRows):
+class MxFp8(Grouped):
     """E4M3 elements."""
 
     format: ClassVar[str] = "mxfp8"
+    GROUP: ClassVar[int] = GROUP
 
     scale_name: str = "weight_scale_inv"
     rounding: str = "ceil"
@@ -64,10 +52,11 @@ class MxFp8(_OfRows):
 
 
 @dataclass(frozen=True)
-class MxFp4(_OfRows):
+class MxFp4(Grouped):
     """E2M1 elements, two in a byte: compressed-tensors' `mxfp4-pack-quantized`, as in Kimi K3."""
 
     format: ClassVar[str] = "mxfp4"
+    GROUP: ClassVar[int] = GROUP
 
     def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
         """`weight_packed`, [M, N / 2], and U8 exponents in `weight_scale`, [M, N / 32]."""
@@ -85,26 +74,28 @@ class ExpertsMxFp4(Scheme):
     format: ClassVar[str] = "gpt-oss-mxfp4"
 
     def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
-        """`_blocks` and `_scales`, whose names follow the parameter's without a dot."""
+        """`_blocks` and `_scales`, which are appended to the parameter's name without a dot."""
         packed, exponents = mxfp4(weight.transpose(1, 2).contiguous(), "ceil")
         blocks = packed.unflatten(-1, (-1, GROUP // 2))
         return {"_blocks": Coded(blocks, (0, 0)), "_scales": Coded(exponents[..., 0].to(torch.uint8), (0, 0))}
 
     def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Coded]:
-        """Of any dtype the same."""
+        """The same for any dtype."""
         experts, columns, rows = extent
         scales = (experts, rows, columns // GROUP)
         blocks = empty((*scales, GROUP // 2), torch.uint8)
         return {"_blocks": Coded(blocks, (0, 0)), "_scales": Coded(empty(scales, torch.uint8), (0, 0))}
 
     def tile(self) -> tuple[int, ...]:
-        """All of it: its layout is not the parameter's."""
+        """The whole tensor: its layout differs from the parameter's."""
         return 0, 0, 0
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Whole groups of all experts."""
+        """Three dimensions, and whole groups."""
         if len(shape) != 3:
-            raise InvalidArgument(f'tensor "{name}": {self.format} quantises all experts at once, and its shape is {list(shape)}')
+            raise InvalidArgument(
+                f'tensor "{name}": {self.format} needs all experts in one tensor of three dimensions, not shape {list(shape)}'
+            )
         refuse_remainder(name, shape[1], GROUP, self.format)
 
 
@@ -113,7 +104,7 @@ def mxfp4(weight: Any, rounding: str) -> tuple[Any, Any]:
     groups = weight.unflatten(-1, (-1, GROUP)).float()
     exponents = _exponents(groups, rounding, E2M1_MAX, 2)
     scaled = groups / power_of_two(exponents)
-    # compressed-tensors has no negative zero but where a negative number is rounded to it.
+    # In compressed-tensors only negative numbers are rounded to negative zero.
     negative = scaled < 0 if rounding == "round" else scaled.signbit()
     return pack_nibbles(to_e2m1(scaled, negative).flatten(-2)), exponents
 
@@ -126,6 +117,6 @@ def _exponents(groups: Any, rounding: str, largest: float, largest_exponent: int
     amax = groups.abs().amax(dim=-1, keepdim=True)
     if rounding == "ceil":
         return ceil_power_of_two(amax / constant(largest, amax)).clamp(0, 254)
-    # From one and a half times a power of two, and a bit of BF16 less, on: the next one.
+    # Rounds up from one and a half times a power of two, minus one bit of BF16.
     bits = amax.view(torch.int32) + (1 << (23 - 1 - 1))
     return ((bits >> 23) - largest_exponent).clamp(0, 254)

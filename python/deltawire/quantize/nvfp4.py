@@ -1,4 +1,4 @@
-"""NVFP4: E2M1 elements, an E4M3 scale for 16 of them, an F32 scale for the tensor; ModelOpt's, and compressed-tensors'."""
+"""NVFP4 of ModelOpt and compressed-tensors: E2M1 elements, an E4M3 scale per 16 elements, an F32 scale per tensor."""
 
 from __future__ import annotations
 
@@ -11,31 +11,23 @@ import torch
 from deltawire.errors import InvalidArgument
 from deltawire.quantize.kernels import codes_on_gpu
 from deltawire.quantize.numbers import E2M1_MAX, E4M3, E4M3_MAX, constant, pack_nibbles, to_e2m1
-from deltawire.quantize.scheme import Coded, Scheme, refuse_remainder
+from deltawire.quantize.scheme import Coded, Grouped
 
 GROUP = 16
 _LEAST_SCALE = 2.0**-9  # E4M3's smallest
 
 
-class _OfTwoScales(Scheme):
-    """Groups of a row, and a scale for the tensor, which fused modules share."""
+class _OfTwoScales(Grouped):
+    """A scale for each group of a row, and a scale for the tensor, which fused modules share."""
 
+    GROUP: ClassVar[int] = GROUP
     amax_of: ClassVar[str] = "tensor"
     shares_amax: ClassVar[bool] = True
-
-    def tile(self) -> tuple[int, int]:
-        """A group."""
-        return 1, GROUP
-
-    def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Whole groups."""
-        super().check(name, shape)
-        refuse_remainder(name, shape[1], GROUP, self.format)
 
 
 @dataclass(frozen=True)
 class Nvfp4(_OfTwoScales):
-    """The arithmetic of ModelOpt's `NVFP4QTensor`; that fused modules share an amax is its `preprocess_linear_fusion`."""
+    """ModelOpt's `NVFP4QTensor`; fused modules share an amax, as in its `preprocess_linear_fusion`."""
 
     format: ClassVar[str] = "nvfp4"
 
@@ -59,14 +51,14 @@ class Nvfp4(_OfTwoScales):
         return _packed(groups / (scale.float() * scale_2)), scale[..., 0], None
 
     def check_amax(self, name: str, amax: Any) -> None:
-        """Of zeros the scale of the tensor would be 0, and those of its groups 0 / 0: ModelOpt writes NaN."""
+        """Refuse zeros: the scale would be 0, and the scales of groups 0 / 0 (ModelOpt writes NaN)."""
         if not bool(amax >= 2.0**-115):
-            raise InvalidArgument(f'tensor "{name}": is all zeros, or nearly so, and nvfp4 cannot represent its scale')
+            raise InvalidArgument(f'tensor "{name}": nvfp4 cannot represent the scale: all elements are zero, or nearly so')
 
 
 @dataclass(frozen=True)
 class CompressedNvfp4(_OfTwoScales):
-    """`nvfp4-pack-quantized` of compressed-tensors: the scale of the tensor is an inverse, computed in the weights' dtype."""
+    """`nvfp4-pack-quantized` of compressed-tensors: stores the inverse scale of the tensor, computed in the weights' dtype."""
 
     format: ClassVar[str] = "compressed-nvfp4"
 
@@ -74,7 +66,7 @@ class CompressedNvfp4(_OfTwoScales):
         """`weight_packed`, U8 [M, N / 2]; `weight_scale`, E4M3 [M, N / 16]; `weight_global_scale`, F32 [1]."""
         largest = amax.to(weight.dtype).clamp(torch.finfo(weight.dtype).tiny)
         inverse = constant(E2M1_MAX * E4M3_MAX, largest) / largest
-        # Of zeros, or nearly so: no scale.
+        # For zeros, or nearly so: no scale.
         inverse = torch.where(inverse.isinf(), constant(1, inverse), inverse).float().reshape(1)
         fast = codes_on_gpu("compressed-nvfp4", weight, GROUP, E4M3, inverse)
         codes, scale, _ = fast or self._by_torch(weight, inverse)

@@ -1,4 +1,4 @@
-"""A model's tensors as those of a quantised checkpoint."""
+"""Converts a model's tensors to those of a quantised checkpoint."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from deltawire._internal.tensors import TORCH_NAMES
 from deltawire.errors import InvalidArgument, Unsupported
 from deltawire.quantize.config import Rules, rules_of
 from deltawire.quantize.formats import FORMATS
@@ -22,29 +23,12 @@ from deltawire.quantize.like import Like
 from deltawire.quantize.mx import ExpertsMxFp4
 from deltawire.quantize.scheme import SCALES, Agreed, Amax, Coded, Scheme, parts_of, refuse_unbounded, siblings
 
-_DTYPES = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
-    "F8_E8M0": torch.float8_e8m0fnu,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U64": torch.uint64,
-    "U32": torch.uint32,
-    "U16": torch.uint16,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-}
+_DTYPES = {name: getattr(torch, own) for name, own in TORCH_NAMES.items()} | {"F8_E8M0": torch.float8_e8m0fnu}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _SHOWN = 8
 _HEAD = "lm_head.weight"
 _FLOATS = ("F64", "F32", "F16", "BF16")
-# What names of a quantised module's tensors end with, after the module's own, in any format.
+# Suffixes of tensors of a quantised module, in all formats.
 _PARTS = (
     ".weight",
     ".weight_packed",
@@ -58,56 +42,56 @@ _PARTS = (
 
 @dataclass(frozen=True)
 class Shard:
-    """A tensor, or a box of one."""
+    """A tensor, or a box of it."""
 
     name: str
     tensor: Any
     shape: tuple[int, ...]
-    """Of the whole tensor."""
+    """Shape of the whole tensor."""
     offset: tuple[int, ...]
 
     @staticmethod
     def whole(name: str, tensor: Any) -> Shard:
-        """All of it."""
+        """A shard that is the whole tensor."""
         return Shard(name, tensor, tuple(tensor.shape), (0,) * tensor.dim())
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is all of the tensor."""
+        """Whether it is the whole tensor."""
         return tuple(self.tensor.shape) == self.shape
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """A tensor of the quantised checkpoint, or a box of one."""
+    """A tensor of the quantised checkpoint, or a box of it."""
 
     shard: Shard
     dtype: str | None
-    """Of the safetensors format; None: as the model has it, for what is not quantised."""
+    """Safetensors dtype; None: not quantised, the model's dtype."""
     sources: tuple[str, ...]
     """Names of the model's tensors that it depends on."""
     constant: bool = False
-    """It is what the checkpoint has."""
+    """Copied from the template checkpoint."""
     carried: bool = False
-    """And no scale of activations: the model lacks it."""
+    """Copied because the model lacks it; not a scale of activations."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """Tensors of the quantised checkpoint that one of the model becomes: known by their forms, made when they are asked for."""
+    """The quantised tensors of one tensor of the model: their forms, and a function that computes them."""
 
     forms: tuple[Quantised, ...]
-    """Their tensors are on torch's device "meta", without contents; unless nothing has to be made."""
+    """With tensors on torch's device "meta", unless `make` is None."""
     device: Any
-    """Where they are made."""
+    """The device where they are computed."""
     make: Callable[[], tuple[Quantised, ...]] | None
-    """The same with contents. A second call makes them again. None: they are there."""
+    """Computes them; each call anew. None: `forms` are already complete."""
     blocks: Fp8Blocks | Fp8BlocksOnGpu | None = None
-    """Of FP8 blocks: the library makes the elements, the first form, as it needs them."""
+    """For FP8 blocks: the library computes the elements (the first form) on demand."""
 
 
 class Quantizer:
-    """Turns the tensors of a Hugging Face model into those of a quantised checkpoint, one after the other."""
+    """Quantises the tensors of a Hugging Face model."""
 
     def __init__(
         self,
@@ -116,22 +100,22 @@ class Quantizer:
         like: Like | None = None,
         rounded: str = "BF16",
     ) -> None:
-        """`rounded` is what weights are rounded to before they are quantised; `like` says what must come of it."""
+        """`rounded`: dtype to which weights are rounded first. `like`: template that the result must match."""
         self.config, self.rounded = config, rounded
         self._rules, self._like = rules, like
 
     @property
     def settings(self) -> str:
-        """All that the bytes depend on: part of a run's identity. Canonical JSON.
+        """Everything that the bytes depend on, as canonical JSON: part of a run's identity.
 
-        Of `like` it has what the configuration does not say: a run may go on with the checkpoint that its format wrote.
+        Of `like` it contains only what is not in the configuration, so that runs survive a change between both.
         """
         return json.dumps(
             {"from": self.rounded, **self._rules.settings(), **self._decided()}, sort_keys=True, separators=(",", ":")
         )
 
     def _decided(self) -> dict[str, str]:
-        """Modules that `like` keeps plain though the rules quantise them, dtypes of shapes, and constants; digests of them."""
+        """Digests of what only `like` determines: unquantised modules, dtypes of shapes, and constants."""
         if self._like is None:
             return {}
         plain, shapes = [], []
@@ -148,13 +132,13 @@ class Quantizer:
         return {key: f"{len(words)}, {_digest(words)}" for key, words in found.items() if words}
 
     def words_of(self, carried: list[str]) -> str:
-        """What is said of tensors that are carried along."""
+        """A note about tensors that are copied because the model lacks them."""
         assert self._like is not None
         shown = ", ".join(carried[:_SHOWN]) + (f" and {len(carried) - _SHOWN} more" if len(carried) > _SHOWN else "")
-        return f"{len(carried)} tensors that the model lacks are taken from {self._like.folder} as they are: {shown}"
+        return f"{len(carried)} tensors that the model lacks are copied from {self._like.folder}: {shown}"
 
     def config_for(self, names: Iterable[str]) -> Mapping[str, Any]:
-        """The configuration for a checkpoint of these tensors: it names all modules that stay as they are, which engines want."""
+        """The configuration for a checkpoint of these tensors. It lists all unquantised modules, as engines require."""
         left = [] if self._like else self._rules.unsaid_of(_module(name) for name in names if name.endswith(".weight"))
         if not left:
             return self.config
@@ -163,52 +147,34 @@ class Quantizer:
 
     @property
     def agrees(self) -> bool:
-        """Whether ranks may have to agree on an amax."""
+        """Whether ranks may have to exchange amaxes."""
         return any(scheme.amax_of for _, scheme in self._rules.groups)
 
     def amaxes(self, shards: Iterable[Shard]) -> list[Amax]:
-        """What other ranks may have to know of these."""
+        """The amaxes of these shards that other ranks may need."""
         found = []
         for shard in shards:
             scheme = self._quantising(shard)
-            if scheme is None or not scheme.amax_of or 0 in shard.shape:  # which is refused later
+            if scheme is None or not scheme.amax_of or 0 in shard.shape:  # empty tensors are refused later
                 continue
             if _is_cut(shard, scheme) or (scheme.shares_amax and len(siblings(shard.name)) > 1):
                 found.append(self._amax(shard, scheme))
         return found
 
     def scheme_of(self, name: str) -> Scheme | None:
-        """How a tensor of the model is quantised; None: it stays as it is."""
+        """How a tensor of the model is quantised; None: not at all."""
         scheme = self._ruled(name)
         return scheme if scheme is None or self._like is None else self._as_there(name, scheme, self._like)
 
     def _ruled(self, name: str) -> Scheme | None:
-        """As the configuration says it."""
+        """The scheme according to the configuration."""
         scheme = self._rules.scheme_of(_module(name))
         return scheme if name.endswith(".weight") or isinstance(scheme, ExpertsMxFp4) else None
 
-    def quantised(
-        self,
-        shards: Iterable[Shard],
-        beside: Iterable[Shard] = (),
-        constants: bool = True,
-        agreed: Agreed | None = None,
-        elsewhere: Collection[str] = (),
-    ) -> Iterator[Quantised]:
-        """The tensors that the quantised checkpoint has in place of these.
-
-        `beside` are others of the model that are not wanted, but may share a scale. `constants`: also what `like` brings along.
-        `agreed` are the amaxes of all ranks. `elsewhere` are the names that other ranks have. A tensor is made when it is asked
-        for; nothing is kept of it.
-        """
-        shards = list(shards)
-        context = _Context({shard.name: shard for shard in (*beside, *shards)}, {}, agreed)
-        for shard in shards:
-            yield from self._of(shard, context)
-        if constants:
-            _refuse_nothing(context, elsewhere)
-            for one in self._constants(context, elsewhere):
-                yield from self._read(one)
+    def quantised(self, shards: Iterable[Shard], constants: bool = True, agreed: Agreed | None = None) -> Iterator[Quantised]:
+        """The tensors of the quantised checkpoint, computed one after the other; arguments as in `planned`."""
+        for plan in self.planned(shards, (), constants, agreed):
+            yield from plan.forms if plan.make is None else plan.make()
 
     def planned(
         self,
@@ -219,36 +185,41 @@ class Quantizer:
         there: Callable[[Any], bool] = lambda device: False,
         elsewhere: Collection[str] = (),
     ) -> Iterator[Planned]:
-        """The same tensors, not made yet. All weights are looked at once: what cannot be quantised is refused here.
+        """The tensors that the quantised checkpoint has in place of these, not computed yet. Refuses what cannot be quantised.
 
-        `there` says whether the library works on a GPU's tensors where they are.
+        `beside`: other tensors of the model, which may share a scale with these. `constants`: also what only `like` has.
+        `agreed`: the amaxes of all ranks. `there`: whether the library reads tensors of a device where they are. `elsewhere`:
+        names that only other ranks have.
         """
         shards = list(shards)
         context = _Context({shard.name: shard for shard in (*beside, *shards)}, {}, agreed)
         for shard in shards:
             scheme = self._checked(shard, context)
-            device, make = shard.tensor.device, partial(self._all_of, shard, context)
+            device = shard.tensor.device
             if scheme is None:
                 plain = self._plain(replace(shard, tensor=shard.tensor.to("meta")))
-                same = plain.shard.tensor.dtype == shard.tensor.dtype
-                yield Planned((replace(plain, shard=shard) if same else plain,), device, None if same else make)
+                if plain.shard.tensor.dtype == shard.tensor.dtype:
+                    kept = shard if self._like is None else replace(shard, tensor=shard.tensor.detach())
+                    yield Planned((replace(plain, shard=kept),), device, None)
+                else:
+                    yield Planned((plain,), device, partial(self._plains, shard))
                 continue
-            blocks: Fp8Blocks | Fp8BlocksOnGpu | None = self._blocks(shard, scheme, context)
-            if isinstance(scheme, Fp8Block) and there(device) and Fp8BlocksOnGpu.fits(shard.tensor, self.rounded):
+            blocks: Fp8Blocks | Fp8BlocksOnGpu | None = None
+            if isinstance(scheme, Fp8Block) and device.type == "cpu":
+                blocks = Fp8Blocks(shard.name, shard.tensor, scheme, self.rounded)
+            elif isinstance(scheme, Fp8Block) and there(device) and Fp8BlocksOnGpu.fits(shard.tensor, self.rounded):
                 blocks = Fp8BlocksOnGpu(shard.name, shard.tensor, scheme, self.rounded)
             sharing = (shard.name,) if blocks is not None else self._largest(shard, scheme, context)[1]
             forms = scheme.forms(tuple(shard.tensor.shape), _DTYPES[self.rounded])
+            make = partial(self._made, shard, scheme, context, sharing, blocks)
             yield Planned(tuple(self._placed(shard, forms, context, sharing)), device, make, blocks)
         if constants:
             _refuse_nothing(context, elsewhere)
             for one in self._constants(context, elsewhere):
                 yield Planned((one,), torch.device("cpu"), partial(self._read, one))
 
-    def _all_of(self, shard: Shard, context: _Context) -> tuple[Quantised, ...]:
-        return tuple(self._of(shard, context))
-
     def _constants(self, context: _Context, elsewhere: Collection[str]) -> Iterator[Quantised]:
-        """Forms of what `like` has and the model does not make: scales of activations, layers that are not trained."""
+        """Forms of tensors that only `like` has: scales of activations, and layers that are not trained."""
         like = self._like
         if like is None:
             return
@@ -262,15 +233,17 @@ class Quantizer:
                 continue
             calibrated = name in like.calibrated
             if module != name and module in ours:
-                raise InvalidArgument(f'tensor "{name}": {like.folder} has it, and quantising "{ours[module]}" does not make it')
-            if name == _HEAD and not like.is_head_tied:  # a head that stays while its embedding is trained is drift
                 raise InvalidArgument(
-                    f'tensor "{name}": {like.folder} has a head of its own, and the model has none; if it is tied, say so '
-                    "in that config.json: tie_word_embeddings"
+                    f'tensor "{name}": {like.folder} has it, but quantising "{ours[module]}" does not produce it'
+                )
+            if name == _HEAD and not like.is_head_tied:  # an old head with a trained embedding would be wrong
+                raise InvalidArgument(
+                    f'tensor "{name}": {like.folder} has a separate head, but the model has none; if it is tied, set '
+                    "tie_word_embeddings in that config.json"
                 )
             spec = like.tensors[name]
             if spec.dtype not in _DTYPES:
-                raise Unsupported(f'tensor "{name}": is {spec.dtype} in {like.folder}, and the model lacks it')
+                raise Unsupported(f'tensor "{name}": the model lacks it, and cannot copy {spec.dtype} from {like.folder}')
             form = torch.empty(spec.shape, dtype=_DTYPES[spec.dtype], device="meta")
             yield Quantised(Shard.whole(name, form), spec.dtype, (), constant=True, carried=not calibrated)
 
@@ -280,48 +253,36 @@ class Quantizer:
         tensor = self._like.calibrated.get(name)
         return (replace(constant, shard=Shard.whole(name, self._like.read(name) if tensor is None else tensor)),)
 
-    def _of(self, shard: Shard, context: _Context) -> Iterator[Quantised]:
-        scheme = self._checked(shard, context)
-        if scheme is None:
-            yield self._plain(shard)
-            return
-        blocks = self._blocks(shard, scheme, context)
-        if blocks is not None:
-            assert isinstance(scheme, Fp8Block)
-            sharing: tuple[str, ...] = (shard.name,)
-            coded: Mapping[str, Coded] = {
-                "weight": Coded(blocks.elements(), (1, 1)),
-                "weight_scale_inv": Coded(blocks.scales(), scheme.block),
-            }
+    def _made(
+        self, shard: Shard, scheme: Scheme, context: _Context, sharing: tuple[str, ...], blocks: Any
+    ) -> tuple[Quantised, ...]:
+        if isinstance(blocks, Fp8Blocks) and isinstance(scheme, Fp8Block):
+            weight, scales = Coded(blocks.elements(), (1, 1)), Coded(blocks.scales(), scheme.block)
+            coded: Mapping[str, Coded] = {"weight": weight, "weight_scale_inv": scales}
         else:
-            largest, sharing = self._largest(shard, scheme, context)
+            largest, _ = self._largest(shard, scheme, context)
             coded = scheme.coded(self._rounded(shard.tensor), largest.to(shard.tensor.device), shard.shape)
-        for one in self._placed(shard, coded, context, sharing):
+        made = tuple(self._placed(shard, coded, context, sharing))
+        for one in made:
             _refuse_infinite(one.shard, shard.name)
-            yield one
-
-    def _blocks(self, shard: Shard, scheme: Scheme, context: _Context) -> Fp8Blocks | None:
-        """What the library quantises itself."""
-        if not isinstance(scheme, Fp8Block) or shard.tensor.device.type != "cpu":
-            return None
-        return Fp8Blocks(shard.name, shard.tensor, scheme, self.rounded)
+        return made
 
     def _placed(
         self, shard: Shard, coded: Mapping[str, Coded], context: _Context, sharing: tuple[str, ...]
     ) -> Iterator[Quantised]:
-        """What was made of a shard, with names and places that are as they must be."""
+        """The quantised tensors of a shard, checked, with names and places."""
         for suffix, one in coded.items():
             placed, brings = _placed(shard, suffix, one)
             context.coded.add(placed.name)
             if not brings:
                 continue
             if placed.name != shard.name and placed.name in context.known:
-                raise InvalidArgument(f'tensor "{placed.name}": is there before "{shard.name}" is quantised')
+                raise InvalidArgument(f'tensor "{placed.name}": the model has it, but quantising "{shard.name}" produces it')
             self._check_coded(placed, shard.name)
             yield Quantised(placed, _NAMES[placed.tensor.dtype], sharing)
 
     def _checked(self, shard: Shard, context: _Context) -> Scheme | None:
-        """How it is quantised, if it can be; None: it stays as it is."""
+        """How it is quantised; None: not at all. Raises if it cannot be quantised."""
         name = shard.name
         scheme = self._quantising(shard)
         if scheme is None:
@@ -331,13 +292,13 @@ class Quantizer:
         if shard.tensor.element_size() == 1:
             raise InvalidArgument(f'tensor "{name}": is {_dtype_name(shard.tensor)}, quantised already')
         if 0 in shard.shape:
-            raise InvalidArgument(f'tensor "{name}": is {list(shard.shape)}, without an element to quantise')
+            raise InvalidArgument(f'tensor "{name}": has no elements: {list(shard.shape)}')
         scheme.check(name, shard.shape)
         _check_cut(shard, scheme)
         return scheme
 
     def _refuse_codes(self, shard: Shard, context: _Context) -> None:
-        """Integers that have scales are no weights."""
+        """Refuse integers with scales: they are quantised already."""
         module = shard.name.removesuffix("_packed").removesuffix(".weight")
         if shard.tensor.is_floating_point() or module == shard.name:
             return
@@ -346,7 +307,7 @@ class Quantizer:
             raise InvalidArgument(f'tensor "{shard.name}": is {_dtype_name(shard.tensor)} with "{scale}", quantised already')
 
     def _refuse_experts(self, shard: Shard) -> None:
-        """All experts in one tensor, as transformers 5 has them in memory: the checkpoints have a matrix for each."""
+        """Refuse all experts in one tensor, as in transformers 5: checkpoints have a matrix per expert."""
         name = shard.name
         if len(shard.shape) != 3 or ".experts." not in f".{name}" or not shard.tensor.is_floating_point():
             return
@@ -354,18 +315,18 @@ class Quantizer:
         plain = self._like is not None and name in self._like.tensors
         if scheme is not None and not plain:
             raise InvalidArgument(
-                f'tensor "{name}": has all experts, and {scheme.format} quantises the matrix of each; publish what '
-                "deltawire.trainers.hf.checkpoint_tensors(model) gives, which splits them, or do not quantise the module"
+                f'tensor "{name}": contains all experts, but {scheme.format} quantises each separately; publish '
+                "deltawire.trainers.hf.checkpoint_tensors(model), which splits them, or do not quantise the module"
             )
 
     def _quantising(self, shard: Shard) -> Scheme | None:
-        """None: it stays as it is, as norms and biases of a module that is quantised do, or a router's vector."""
+        """The scheme; None: not quantised, such as norms and biases of a quantised module, or a router's vector."""
         if not shard.tensor.is_floating_point() or len(shard.shape) < 2:
             return None
         return self.scheme_of(shard.name)
 
     def _largest(self, shard: Shard, scheme: Scheme, context: _Context) -> tuple[Any, tuple[str, ...]]:
-        """The amax that its scale is of, and the names of all that it depends on; none: also on what others hold."""
+        """The amax for its scale, and the tensors that it depends on; (): also on other ranks."""
         names = siblings(shard.name) if scheme.shares_amax else [shard.name]
         agreed = context.agreed
         here = [name for name in names if name in context.known and self.scheme_of(name) == scheme]
@@ -375,8 +336,8 @@ class Quantizer:
         if agreed is None and scheme.amax_of and _is_cut(shard, scheme):
             what = "all of it" if scheme.amax_of == "tensor" else "all of a row"
             raise InvalidArgument(
-                f'tensor "{shard.name}": this rank holds a shard, and a scale of {scheme.format} is of {what}; '
-                "give all ranks a common group: dw.Publisher(..., group=...)"
+                f'tensor "{shard.name}": this rank holds a shard, but a scale of {scheme.format} covers {what}; '
+                "pass a group with all ranks: dw.Publisher(..., group=...)"
             )
         given = [amax for name in names for amax in (agreed or {}).get(name, ()) if self.scheme_of(name) == scheme]
         largest = context.amaxes[shard.name].values
@@ -396,14 +357,16 @@ class Quantizer:
         return Amax(shard.name, shard.offset[0] if by_rows else 0, values)
 
     def _plain(self, shard: Shard) -> Quantised:
-        """What is not quantised: as it is, or as the checkpoint has it."""
+        """A tensor that is not quantised, in the dtype of the template."""
         if self._like is None:
             return Quantised(shard, None, (shard.name,))
         spec = self._like.tensors.get(shard.name)
         if spec is None:
             raise InvalidArgument(f'tensor "{shard.name}": {self._like.folder} has no such tensor, quantised or not')
         if spec.shape != shard.shape:
-            raise InvalidArgument(f'tensor "{shard.name}": is {list(shard.shape)}, and in {self._like.folder} {list(spec.shape)}')
+            raise InvalidArgument(
+                f'tensor "{shard.name}": has shape {list(shard.shape)}, but {list(spec.shape)} in {self._like.folder}'
+            )
         if shard.tensor.is_floating_point() and spec.dtype not in _FLOATS:
             raise InvalidArgument(
                 f'tensor "{shard.name}": is {spec.dtype} in {self._like.folder}, whose configuration does not quantise it'
@@ -413,8 +376,11 @@ class Quantizer:
             raise Unsupported(f'tensor "{shard.name}": is {spec.dtype} in {self._like.folder}')
         return Quantised(replace(shard, tensor=shard.tensor.detach().to(dtype)), spec.dtype, (shard.name,))
 
+    def _plains(self, shard: Shard) -> tuple[Quantised, ...]:
+        return (self._plain(shard),)
+
     def _as_there(self, name: str, scheme: Scheme, like: Like) -> Scheme | None:
-        """The checkpoint itself says which modules are quantised: configurations do not name all exceptions."""
+        """Adjust a scheme to the tensors of `like`: its configuration may not list all unquantised modules."""
         spec = like.tensors.get(name)
         if spec is not None and spec.dtype in _FLOATS:
             return None
@@ -424,35 +390,35 @@ class Quantizer:
         return scheme
 
     def _check_coded(self, shard: Shard, source: str) -> None:
-        """The checkpoint has such a tensor."""
+        """Check that `like` has such a tensor."""
         tensor = shard.tensor
         if self._like is None:
             return
         spec = self._like.tensors.get(shard.name)
         if spec is None:
-            raise InvalidArgument(f'tensor "{source}": {self._like.folder} has no "{shard.name}", which quantising it makes')
+            raise InvalidArgument(f'tensor "{source}": {self._like.folder} has no "{shard.name}", which quantising produces')
         coded = _NAMES[tensor.dtype], shard.shape
         if (spec.dtype, spec.shape) != coded:
             raise InvalidArgument(
-                f'tensor "{shard.name}": is {spec.dtype} {list(spec.shape)} in {self._like.folder}, and quantising '
-                f'"{source}" makes {coded[0]} {list(coded[1])}'
+                f'tensor "{shard.name}": is {spec.dtype} {list(spec.shape)} in {self._like.folder}, but quantising '
+                f'"{source}" produces {coded[0]} {list(coded[1])}'
             )
 
 
 @dataclass(frozen=True)
 class _Context:
-    """Of one call of `quantised` or `planned`."""
+    """State of a call of `planned`."""
 
     known: Mapping[str, Shard]
     amaxes: dict[str, Amax]
-    """Of those of them that were asked for."""
+    """Computed amaxes by name."""
     agreed: Agreed | None
     coded: set[str] = field(default_factory=set)
-    """Names of all that quantising makes of them."""
+    """Names of all quantised tensors."""
 
 
 def quantizer_of(spec: Any, rounded: str = "BF16") -> Quantizer:
-    """From what `Publisher` takes: a quantised checkpoint's folder, its `quantization_config`, or a format's name."""
+    """From a quantised checkpoint's folder, a `quantization_config`, or the name of a format."""
     if isinstance(spec, Quantizer):
         return spec
     if isinstance(spec, Mapping):
@@ -464,20 +430,20 @@ def quantizer_of(spec: Any, rounded: str = "BF16") -> Quantizer:
         return Quantizer(rules_of(like.config), like.config, like, rounded)
     if isinstance(spec, (str, os.PathLike)):
         raise InvalidArgument(f"quantize: {os.fspath(spec)!r} is neither a folder nor a format; formats are {', '.join(FORMATS)}")
-    raise InvalidArgument(f"quantize: a folder, a quantization_config or a format's name, not {type(spec).__name__}")
+    raise InvalidArgument(f"quantize: must be a folder, a quantization_config or the name of a format, not {type(spec).__name__}")
 
 
 def _refuse_nothing(context: _Context, elsewhere: Collection[str]) -> None:
-    """A model of which nothing is quantised; other ranks may have what is."""
+    """Refuse settings that quantise nothing; other ranks may have quantised tensors."""
     if not context.coded and not elsewhere:
         raise InvalidArgument(f"quantize: these settings quantise none of the model's {len(context.known)} tensors")
 
 
 def _refuse_infinite(shard: Shard, source: str) -> None:
-    """Of scales."""
+    """Refuse infinite scales."""
     tensor = shard.tensor
     if tensor.dtype in (torch.float32, torch.bfloat16, torch.float16) and not bool(tensor.isfinite().all()):
-        raise InvalidArgument(f'tensor "{source}": is too large, "{shard.name}" would be infinite')
+        raise InvalidArgument(f'tensor "{source}": too large: "{shard.name}" would be infinite')
 
 
 def _digest(words: Iterable[str]) -> str:
@@ -493,7 +459,7 @@ def _module(name: str) -> str:
 
 
 def _placed(shard: Shard, suffix: str, coded: Coded) -> tuple[Shard, bool]:
-    """What was made of a shard, in its place, and whether this shard brings it: of several that know it, the first does."""
+    """A quantised tensor in its place, and whether this shard publishes it: the first of those that know it does."""
     name = _module(shard.name) + (suffix if suffix.startswith("_") else "." + suffix)
     tensor = coded.tensor
     if shard.is_whole:
@@ -506,14 +472,14 @@ def _placed(shard: Shard, suffix: str, coded: Coded) -> tuple[Shard, bool]:
 
 
 def _is_cut(shard: Shard, scheme: Scheme) -> bool:
-    """Whether an amax that it needs is also of what this shard does not hold."""
+    """Whether its amax also depends on other shards."""
     if scheme.amax_of == "row" and len(shard.shape) == 2:
         return bool(shard.tensor.shape[1] != shard.shape[1])
     return not shard.is_whole
 
 
 def _check_cut(shard: Shard, scheme: Scheme) -> None:
-    """A shard must hold all that a scale is of, but for what ranks agree on."""
+    """Refuse shards that cut through a tile."""
     if shard.is_whole:
         return
     for size, begin, extent, tile in zip(shard.shape, shard.offset, shard.tensor.shape, scheme.tile(), strict=True):
@@ -523,5 +489,5 @@ def _check_cut(shard: Shard, scheme: Scheme) -> None:
             continue
         what = "all of it" if tile == 0 else f"{tile} at a time"
         raise InvalidArgument(
-            f'tensor "{shard.name}": this shard holds {begin} to {end} of {size}, and a scale of {scheme.format} is of {what}'
+            f'tensor "{shard.name}": this shard holds {begin} to {end} of {size}, but a scale of {scheme.format} covers {what}'
         )

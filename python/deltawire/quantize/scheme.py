@@ -1,4 +1,4 @@
-"""What all formats have in common."""
+"""Base classes of the formats."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 from deltawire.errors import InvalidArgument
 
 SCALES = ("weight_scale", "weight_scale_inv", "weight_scale_2", "weight_global_scale")
-"""What names of scales end with."""
-_WHOLE_SAMPLE = 128  # for a dimension of which a tile has all
+"""Suffixes of scales."""
+_WHOLE_SAMPLE = 128  # for dimensions that a tile covers completely
 
 
 @dataclass(frozen=True)
@@ -23,34 +23,33 @@ class Coded:
 
     tensor: Any
     per: tuple[int, int] | None
-    """How many rows and columns of the weight an element of it stands for, so that a shard's part of it has its place; 0: all of
-    them. None: it says something of the whole weight that every shard knows."""
+    """Rows and columns of the weight per element, to place the parts of shards; 0: all of them. None: it describes the whole
+    weight, and every shard computes it."""
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """How the weight of a module becomes the tensors of a quantised checkpoint. Formats are the classes below it."""
+    """How a weight becomes the tensors of a quantised checkpoint. Formats are subclasses."""
 
     format: ClassVar[str]
     shares_amax: ClassVar[bool] = False
-    """Modules that engines fuse into one (gate and up; q, k and v) have one scale: that of the largest of their weights."""
+    """Modules that engines fuse (gate and up; q, k and v) share the scale of the largest weight."""
 
     amax_of: ClassVar[str] = ""
-    """What `amax` is of: "tensor", or "row". Where ranks hold parts of that, they must agree on it. Empty: it does not matter."""
+    """What `amax` covers: "tensor" or "row", on which ranks must agree; "": not used."""
 
     def coded(self, weight: Any, amax: Any, shape: tuple[int, ...]) -> Mapping[str, Coded]:
-        """The tensors by what their names end with, in place of `weight`.
+        """The quantised tensors by suffix.
 
-        `weight` is [M, N] in BF16 or F32, without NaN and infinities. `amax` is the largest size of all that shares it, in
-        F32: [], or [M, 1] for rows. `shape` is the whole tensor's, if the weight is a shard of it.
+        `weight` is [M, N] in BF16 or F32, without NaN and infinities. `amax` is the largest absolute value, in F32: [], or [M, 1]
+        for rows. `shape` is that of the whole tensor, of which the weight may be a shard.
         """
         raise NotImplementedError
 
     def forms(self, extent: tuple[int, ...], dtype: Any) -> Mapping[str, Coded]:
-        """What `made` gives of a weight of this extent and dtype, without contents, on torch's device "meta".
+        """The result of `coded` for a weight of this extent and dtype, on torch's device "meta".
 
-        One tile is quantised, once, and tells the rest: torch's own way, to quantise on "meta", takes milliseconds for a weight,
-        and many seconds for the first.
+        Derived from a tile that is quantised once: quantising on "meta" takes milliseconds per weight, and seconds at first.
         """
         return {
             suffix: Coded(empty(shape if per is None else parts_of(extent, per), coded), per)
@@ -58,40 +57,55 @@ class Scheme:
         }
 
     def tile(self) -> tuple[int, ...]:
-        """Rows and columns that shards may not cut through; 0: all of them."""
-        raise NotImplementedError
+        """Rows and columns that shards must not split; 0: all of them."""
+        return 1, 1
 
     def check_amax(self, name: str, amax: Any) -> None:
-        """Refuse one that it has no scale for."""
+        """Refuse values without a representable scale."""
 
     def settings(self) -> dict[str, Any]:
-        """All that its bytes depend on, for JSON."""
+        """Everything that the bytes depend on, for JSON."""
         return {"format": self.format, **asdict(self)}
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
-        """Refuse a shape that it cannot have."""
+        """Refuse unsupported shapes."""
         if len(shape) != 2:
             raise InvalidArgument(
-                f'tensor "{name}": {self.format} quantises matrices, and its shape is {list(shape)}; to leave it unquantised, '
-                "give a quantization_config, such as one of deltawire.quantize.FORMATS, that ignores its module"
+                f'tensor "{name}": {self.format} quantises only matrices, not shape {list(shape)}; to leave it unquantised, '
+                "pass a quantization_config that ignores its module; see deltawire.quantize.FORMATS"
             )
 
 
+class Grouped(Scheme):
+    """A scale for each group of `GROUP` columns of a row."""
+
+    GROUP: ClassVar[int]
+
+    def tile(self) -> tuple[int, ...]:
+        """A group."""
+        return 1, self.GROUP
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Rows consist of whole groups."""
+        super().check(name, shape)
+        refuse_remainder(name, shape[1], self.GROUP, self.format)
+
+
 def parts_of(extent: tuple[int, ...], per: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of what has an element for so many of each dimension; 0: for all of them."""
+    """The shape of a tensor with an element per `per` elements of each dimension; 0: per dimension."""
     return tuple(1 if one == 0 else math.ceil(size / one) for size, one in zip(extent, per, strict=True))
 
 
 def empty(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Without contents."""
+    """A tensor without contents."""
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
 @lru_cache(maxsize=64)
 def _tile_of(scheme: Scheme, dtype: Any) -> list[tuple[str, tuple[int, ...], Any, tuple[int, int] | None]]:
-    """What its tensors' names end with, their shapes, dtypes, and what an element stands for."""
+    """Suffix, shape, dtype and `per` of each tensor of a quantised tile."""
     rows, columns = (size or _WHOLE_SAMPLE for size in scheme.tile())
-    # Whatever torch makes by default: a cache must not depend on that.
+    # Explicit dtype and device: the cache must not depend on torch's defaults.
     weight = torch.ones(rows, columns, dtype=dtype, device="cpu")
     amax = torch.ones((rows, 1) if scheme.amax_of == "row" else (), dtype=torch.float32, device="cpu")
     coded = scheme.coded(weight, amax, (rows, columns))
@@ -99,15 +113,15 @@ def _tile_of(scheme: Scheme, dtype: Any) -> list[tuple[str, tuple[int, ...], Any
 
 
 def refuse_remainder(name: str, columns: int, group: int, format: str) -> None:
-    """Of formats that have no place for a group that is cut short."""
+    """Refuse an incomplete last group."""
     if columns % group != 0:
-        raise InvalidArgument(f'tensor "{name}": {columns} columns are not a multiple of {group}, the group of {format}')
+        raise InvalidArgument(f'tensor "{name}": {columns} columns are not a multiple of {group}, the group size of {format}')
 
 
 def refuse_unbounded(name: str, amax: Any) -> None:
-    """NaN and infinities have no scale; reference libraries write garbage or NaN for them, each another."""
+    """Refuse NaN and infinities, for which reference libraries write different garbage."""
     if not bool(torch.isfinite(amax).all()):
-        raise InvalidArgument(f'tensor "{name}": holds NaN or an infinity, and cannot be quantised')
+        raise InvalidArgument(f'tensor "{name}": contains NaN or an infinity, and cannot be quantised')
 
 
 _FUSED = (
@@ -134,7 +148,7 @@ def siblings(name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Amax:
-    """Of a shard."""
+    """The largest absolute values of a shard."""
 
     name: str
     first_row: int
@@ -142,7 +156,7 @@ class Amax:
     """F32: [], or [rows, 1]."""
 
     def over(self, values: Any, first_row: int) -> Any:
-        """The larger ones of `values`, which begin at `first_row`, and of these, in all rows that both have."""
+        """The maximum of `values`, which begin at `first_row`, and of these, in their common rows."""
         mine = self.values.to(values.device)
         if values.dim() == 0:
             return torch.maximum(values, mine)
@@ -157,11 +171,11 @@ class Amax:
 
 
 Agreed = Mapping[str, list[Amax]]
-"""Of all ranks, by name."""
+"""Amaxes of all ranks, by name."""
 
 
 def by_name(given: Iterable[list[Amax]]) -> Agreed:
-    """What ranks told each other."""
+    """Amaxes from all ranks, by name."""
     found: dict[str, list[Amax]] = {}
     for amaxes in given:
         for amax in amaxes:

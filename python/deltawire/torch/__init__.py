@@ -1,7 +1,7 @@
-"""PyTorch: what a model is made of, which of it an optimizer touched, and live models that follow a run.
+"""PyTorch: live models that follow a run, proofs, broadcasts and stores of sharded trainers.
 
-`dw.Publisher` and `dw.TensorReplica` take modules, state dicts and pairs of names and tensors, shards of `fully_shard` and of
-tensor parallelism included; docs/trainers.md shows how. What is here is for more:
+`dw.Publisher` and `dw.TensorReplica` accept modules, state dicts and (name, tensor) pairs, also sharded with `fully_shard` or
+tensor parallelism (docs/trainers.md):
 
 >>> import torch, deltawire as dw
 >>> model = torch.nn.Linear(8, 8)
@@ -15,7 +15,7 @@ PublishReport(number=0, full, ... "seed")
 from deltawire.errors import missing_extra
 
 try:
-    import torch as _torch  # noqa: F401 - what is imported below needs it
+    import torch as _torch  # noqa: F401 - needed by the imports below
 except ImportError as error:
     raise missing_extra(error, "torch") from None
 

@@ -1,4 +1,4 @@
-"""Versions through a process group of torch: one broadcast for all replicas, beside the store.
+"""Sends versions to all replicas through a torch process group, in addition to the store.
 
     trainer = Broadcast(group, "s3://bucket/run-7")               # rank 0
     publisher = dw.Publisher(trainer.store, model)
@@ -7,7 +7,7 @@
     replica = dw.TensorReplica(engine.store, tensors)
     for pulled in replica.follow(): ...
 
-docs/transports.md says what happens when a rank fails.
+docs/transports.md describes what happens when a rank fails.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ import torch.distributed as dist
 
 from deltawire import _core
 from deltawire._internal.steps import Closing
-from deltawire._internal.stores import Store, StoreLike, built_in, store_handle
+from deltawire._internal.stores import BuiltinStore, Store, StoreLike, store_handle
 from deltawire.errors import Cancelled, Corruption, Error, InvalidArgument, Unavailable
 from deltawire.torch.rendezvous import Meeting, Rendezvous, Wire, first_line
 
 log = logging.getLogger("deltawire")
 
-_HEADER_BYTES = 1024  # of JSON, filled up with spaces: a name has at most 512
+_HEADER_BYTES = 1024  # of JSON, padded with spaces; names have at most 512 bytes
 _PIECE_BYTES = 64 << 20  # of an object, in one broadcast
-_ALIVE_SECONDS = 5.0  # at most, between two headers: an idle group must not time out
+_ALIVE_SECONDS = 5.0  # maximum time between headers, so that an idle group does not time out
 _AGAIN_SECONDS = 1.0  # between attempts to form a group
 _KEPT_VERSIONS = 8
 _PART = re.compile(r"(?:parts|full)/(\d{10})-")  # docs/format.md, section 4
@@ -70,7 +70,7 @@ class Broadcast(Closing):
         if isinstance(group, Rendezvous) and src != 0:
             raise InvalidArgument(f"Broadcast: src={src}: rank 0 of a Rendezvous publishes")
         if not timeout > 0:
-            raise InvalidArgument(f"Broadcast: timeout is {timeout}, and must be seconds, more than 0")
+            raise InvalidArgument(f"Broadcast: timeout={timeout}: must be more than 0 seconds")
         if group is None:
             if not (dist.is_available() and dist.is_initialized()):
                 raise InvalidArgument("Broadcast: no group is given, and torch.distributed has no default group")
@@ -78,13 +78,13 @@ class Broadcast(Closing):
         behind = store_handle(store)
         self._link = _Link(group, src, timeout, buffer_bytes)
         if self._link.rank == src:
-            self._store = built_in(_core.sending_store(behind, self._link.outbox, min(_PIECE_BYTES, buffer_bytes)))
+            self._store = BuiltinStore(_core.sending_store(behind, self._link.outbox, min(_PIECE_BYTES, buffer_bytes)))
         else:
             received = _core.ReceivingStore(behind)
             self._link.inbox = _Inbox(received, memory_bytes)
-            self._store = built_in(received)
+            self._store = BuiltinStore(received)
         self._link.start()
-        # The thread does not know this object, so that one which is forgotten ends, and at the end of the process.
+        # The thread holds no reference to this object, so that garbage collection closes it.
         self._end = weakref.finalize(self, self._link.close)
 
     @property
@@ -103,7 +103,7 @@ class Broadcast(Closing):
 
     def flush(self, timeout: float = 600) -> None:
         """On rank `src`: wait until all ranks have everything."""
-        self._link.wait(lambda link: link.is_live and link.outbox.is_empty, timeout, "the message was not sent completely")
+        self._link.wait(lambda link: link.is_live and link.outbox.is_empty, timeout, "not all objects were sent")
 
     def close(self) -> None:
         """Leave, on rank `src` after sending everything. On another rank this ends the group."""
@@ -118,30 +118,30 @@ class _Piece(NamedTuple):
 
 
 class _Outbox:
-    """What is to be sent. Any thread."""
+    """Queue of pieces to send. Thread-safe."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit, self._bytes = limit_bytes, 0
         self._is_open, self._is_sending = False, False
-        self._head = -1  # the newest version that was put here
+        self._head = -1  # the newest version sent
         self._pieces: deque[_Piece] = deque()
         self.changed = threading.Condition()
 
     def wants_part(self, name: str) -> bool:
-        """Whether the object belongs to a new version: replicas that hold one need no anchors and merged deltas."""
+        """Whether the object is part of a new version; receivers need no anchors or merged deltas."""
         found = _PART.match(name)
         return found is not None and int(found[1]) > self._head
 
     def wants_manifest(self, name: str) -> bool:
-        """Whether it is one."""
+        """Whether the object is a manifest."""
         return _MANIFEST.fullmatch(name) is not None
 
     def send(self, name: str, size: int, offset: int, data: bytearray | None) -> bool:
-        """Called by the store; waits while too many bytes are unsent. False: there are no listeners."""
+        """Called by the store. Waits while too many bytes are unsent. False: there are no listeners."""
         word: dict[str, Any] = {"drop": name}
         if data is not None:
             word = {"put": name, "size": size, "offset": offset, "bytes": len(data)}
-            if found := _MANIFEST.fullmatch(name):  # which vouches for everything else
+            if found := _MANIFEST.fullmatch(name):  # it contains the hashes of the parts
                 word["sha256"] = hashlib.sha256(data).hexdigest()
                 self._head = max(self._head, int(found[1]))
         with self.changed:
@@ -153,7 +153,7 @@ class _Outbox:
             return self._is_open
 
     def take(self, seconds: float, is_closing: Callable[[], bool]) -> _Piece | None:
-        """The next one; None: there is none for so long."""
+        """The next piece; None after `seconds` without one."""
         with self.changed:
             self._is_sending = False
             self.changed.notify_all()
@@ -168,11 +168,11 @@ class _Outbox:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all of it was sent."""
+        """Whether everything was sent."""
         return not self._pieces and not self._is_sending
 
     def open(self, is_open: bool) -> None:
-        """Whether there are listeners; unsent objects are dropped, and read from the store instead."""
+        """Set whether there are listeners. Drops unsent objects, which are then read from the store."""
         with self.changed:
             self._is_open, self._is_sending, self._bytes = is_open, False, 0
             self._pieces.clear()
@@ -180,48 +180,48 @@ class _Outbox:
 
 
 class _Object:
-    """That is arriving, or has arrived."""
+    """An object that is being received, or was."""
 
     def __init__(self, name: str, size: int) -> None:
         found = _PART.match(name) or _MANIFEST.fullmatch(name)
         if found is None:
             raise Corruption(f"{name}: not an object of a version")
         self.name, self.size, self.version = name, size, int(found[1])
-        self.data: np.ndarray | None = None  # it is not kept
+        self.data: np.ndarray | None = None  # None: not kept
         self.num_received, self.hash, self.is_committed = 0, hashlib.sha256(), False
 
     def room(self, offset: int, count: int) -> np.ndarray:
-        """For the next piece; one that came before may be missing."""
+        """A buffer for the next piece. The object is dropped if an earlier piece is missing."""
         if self.data is None or offset != self.num_received:
             self.data = None
             return np.empty(count, np.uint8)
         return self.data[offset : offset + count]
 
     def took(self, piece: np.ndarray) -> bool:
-        """Whether the object is whole now."""
+        """Account for a received piece; returns whether the object is complete."""
         if self.data is not None:
             self.num_received += piece.size
             self.hash.update(piece.data)
         return self.data is not None and self.num_received == self.size
 
     def is_what(self, sha256: str) -> bool:
-        """Whether it came whole and undamaged."""
+        """Whether the object is complete and has this hash."""
         came = self.data is not None and self.num_received == self.size
         if came and self.hash.hexdigest() != sha256:
-            log.warning("deltawire: %s: received damaged; reading it from the store instead", self.name)
+            log.warning("deltawire: %s: damaged during the broadcast; reading it from the store instead", self.name)
             return False
         return came
 
 
 class _Inbox:
-    """What came, as far as there is room. Of one thread."""
+    """Received objects, up to a limit of memory. Not thread-safe."""
 
     def __init__(self, store: _core.ReceivingStore, limit_bytes: int) -> None:
         self.store, self._limit = store, limit_bytes
         self._objects: dict[str, _Object] = {}
 
     def receive(self, word: dict[str, Any], wire: Wire) -> None:
-        """A piece: straight to where it stays."""
+        """Receive a piece directly into the object's buffer."""
         name, size, offset, count = (word[key] for key in ("put", "size", "offset", "bytes"))
         if not 0 <= offset <= offset + count <= size or count > _PIECE_BYTES:
             raise Corruption(f"{name}: malformed piece")
@@ -237,12 +237,12 @@ class _Inbox:
             self.store.add(name, one.data)
 
     def drop(self, name: str) -> None:
-        """The store behind is read for it from now on."""
+        """Forget an object; it is then read from the inner store."""
         self._objects.pop(name, None)
         self.store.drop(name)
 
     def end(self) -> None:
-        """The group has ended: what was not committed will not be completed here."""
+        """The group has ended: drop objects that are not committed."""
         for one in [one for one in self._objects.values() if not one.is_committed]:
             self.drop(one.name)
         self.store.announce(False)
@@ -262,7 +262,7 @@ class _Inbox:
         return one
 
     def _commit(self, manifest: _Object, sha256: str) -> None:
-        """What the manifest names stays, if it is that; everything else that came of this version and before is of no use."""
+        """Keep the objects that the manifest names, if their hashes match; drop all others of this version and before."""
         parts: dict[str, str] = {}
         if manifest.is_what(sha256) and manifest.data is not None:
             parts = {part["name"]: part["sha-256"] for part in json.loads(manifest.data.tobytes())["parts"]}
@@ -276,7 +276,7 @@ class _Inbox:
 
 
 class _Link:
-    """The thread that drives the group, and what it works on."""
+    """The thread that sends or receives, and its state."""
 
     def __init__(self, group: Any, src: int, timeout: float, buffer_bytes: int) -> None:
         self._place = group if isinstance(group, Rendezvous) else None
@@ -291,20 +291,20 @@ class _Link:
         self._thread = threading.Thread(target=self._run, args=(wire,), name="deltawire-group", daemon=True)
 
     def start(self) -> None:
-        """Once it is known where to what comes goes."""
+        """Start the thread; `inbox` must be set before."""
         self._thread.start()
 
     def wait(self, is_done: Callable[[_Link], bool], timeout: float, words: str) -> None:
-        """Until it is so."""
+        """Wait until `is_done`; else raise."""
         end = time.monotonic() + timeout
         with self.outbox.changed:
             while not is_done(self) and self._thread.is_alive() and time.monotonic() < end:
                 self.outbox.changed.wait(0.1)
             if not is_done(self):
-                raise self.error or Unavailable(f"{words} in {timeout:g} s")
+                raise self.error or Unavailable(f"{words} within {timeout:g} s")
 
     def close(self) -> None:
-        """Of any thread."""
+        """May be called from any thread."""
         self._until = time.monotonic() + (self._timeout if self.inbox is None else 0)
         self._stop.set()
         with self.outbox.changed:
@@ -327,7 +327,7 @@ class _Link:
                 self._go(wire)
             except Error as error:
                 self._say(error)
-            except Exception as error:  # a thread's last words would be lost
+            except Exception as error:  # otherwise the error would be lost
                 self._say(Unavailable(f"{type(error).__name__}: {error}"))
             if meeting is None:
                 break
@@ -338,12 +338,12 @@ class _Link:
             raise Cancelled("closed")
 
     def _go(self, wire: Wire) -> None:
-        """Until the group ends, which raises."""
+        """Run until the group ends, which raises."""
         self._set_live(True)
         log.info("deltawire: rank %d of a group of %d ranks", wire.rank, wire.size)
         try:
             self._send(wire) if self.inbox is None else self._receive(wire, self.inbox)
-        except Exception as error:  # of torch, of memory, of a malformed word: the others must hear of it now
+        except Exception as error:  # any failure here ends the group on all ranks
             gone = wire.end()
             if isinstance(error, Cancelled):
                 raise
@@ -395,5 +395,5 @@ class _Link:
             return
         if self.error is None or str(error) != str(self.error):
             log.warning("deltawire: %s", error)
-        error.__traceback__ = error.__context__ = None  # their frames hold the group and its port
+        error.__traceback__ = error.__context__ = None  # the frames would keep the group and its port
         self.error = error

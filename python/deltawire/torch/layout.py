@@ -1,4 +1,4 @@
-"""Which boxes of a model this rank holds."""
+"""The boxes of a model that this rank holds."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from deltawire.torch.state import chosen_tensors
 
 
 class LiveModel(Live):
-    """The tensors of a model, whole or this rank's shards, and torch's knowledge that they were written to."""
+    """The tensors of a model, whole or this rank's shards. Tells torch when they are written to."""
 
     def __init__(self, source: Any, choice: Choice) -> None:
         self._source = source
@@ -27,20 +27,20 @@ class LiveModel(Live):
         self.rescan()
 
     def rescan(self) -> None:
-        """Let `pairs` be where the tensors are now."""
+        """Update `pairs` to the tensors' current memory."""
         refuse_several_gpus(self._values)
         self.pairs = [(name, held_of(name, value)) for name, value in self._values]
         self._places = [_place_of(value) for _, value in self._values]
 
     def moved(self) -> str | None:
-        """The first tensor that lies elsewhere: `model.to`, `p.data = ...`, `fully_shard` in the first forward."""
+        """A tensor whose memory has moved: by `model.to`, `p.data = ...`, or `fully_shard` in the first forward pass."""
         for (name, value), place in zip(self._values, self._places, strict=True):
             if _place_of(value) != place:
                 return name
         return None
 
     def written(self) -> None:
-        """Count it as one write in place, for autograd; `fully_shard` gathers its tensors again."""
+        """Tell autograd of a write in place, and let `fully_shard` gather its tensors again."""
         tensors = [value for _, value in self._values if isinstance(value, torch.Tensor)]
         tensors += [local_of(value) for value in tensors if is_sharded(value)]
         count_write(tensors)

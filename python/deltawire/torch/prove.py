@@ -1,4 +1,4 @@
-"""Ranks that prove together what they hold."""
+"""Verification of a live model by all of its ranks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def prove(
         return _proof(model, choice).check(chain, version)
     own = ranks.all_or_none(lambda: _proof(model, choice))
     texts = ranks.gather("sums", own.text)
-    # All look at the version that is the newest for one of them.
+    # Rank 0 chooses the version: another rank may see a newer one.
     number = ranks.gather("versions", ranks.all_or_none(lambda: _newest(chain)))[0] if version is None else version
 
     def add_and_check() -> int:
@@ -68,10 +68,10 @@ def _proof(model: Source | torch.nn.Module, choice: Choice) -> Proof:
             continue
         if isinstance(piece.local, torch.Tensor) and piece.local.is_cuda and _core.has_cuda():
             there.append(piece)
-        else:  # one at a time: an array that is not contiguous is copied
+        else:  # one at a time: non-contiguous arrays are copied
             proof.add([(piece.name, _held(piece))])
     for device in {piece.local.device for piece in there}:
-        torch.cuda.current_stream(device).synchronize()  # it may have yet to write
+        torch.cuda.current_stream(device).synchronize()  # wait for pending writes
         proof.add([(piece.name, _held(piece)) for piece in there if piece.local.device == device])
     return proof
 
@@ -80,8 +80,4 @@ def _held(piece: Piece) -> Any:
     local = piece.local
     if isinstance(local, torch.Tensor):
         local = local.detach() if _core.has_cuda() else local.detach().cpu()
-    return (
-        local
-        if isinstance(local, Tensor) or piece.form.whole
-        else Tensor(local, shape=piece.form.shape, offset=piece.form.offset)
-    )
+    return local if isinstance(local, Tensor) else piece.placed(local)

@@ -1,9 +1,9 @@
-"""Pieces of a model as those of a quantised checkpoint."""
+"""Converts pieces of a model to tensors of a quantised checkpoint."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from threading import Lock
 from typing import Any
@@ -20,47 +20,19 @@ from deltawire.quantize.scheme import Agreed, Amax, by_name
 from deltawire.torch.shards import Piece
 
 RECENT_BYTES = 256 << 20
-_LEAST_KEPT = 4  # tensors are hashed while others are put, and these are read in pieces
-
-
-def quantised(
-    quantizer: Quantizer,
-    pieces: list[Piece],
-    held: list[Piece],
-    first: bool,
-    agreed: Agreed | None = None,
-    elsewhere: Collection[str] = (),
-) -> Iterator[Quantised]:
-    """What is to be published in place of `pieces`; `held` is all that this rank has, `first` whether it is rank 0.
-
-    `agreed`: see `agreed_amaxes`. `elsewhere`: names that other ranks have.
-    """
-    return quantizer.quantised(map(shard_of, pieces), map(shard_of, held), first, agreed, elsewhere)
-
-
-def planned(
-    quantizer: Quantizer,
-    pieces: list[Piece],
-    held: list[Piece],
-    first: bool,
-    agreed: Agreed | None,
-    there: Callable[[Any], bool],
-    elsewhere: Collection[str],
-) -> Iterator[Planned]:
-    """The same, not made yet. `there`: the library works on tensors of that device where they are."""
-    return quantizer.planned(map(shard_of, pieces), map(shard_of, held), first, agreed, there, elsewhere)
+_LEAST_KEPT = 4  # several tensors are read at the same time
 
 
 class RecentTensors:
-    """The last tensors that were made: a publisher reads each in pieces, and some more than once."""
+    """Cache of computed tensors: a publisher reads each in pieces, and some more than once."""
 
     def __init__(self, num_bytes: int = RECENT_BYTES) -> None:
         self._most_bytes = num_bytes
         self._kept: OrderedDict[int, list[_core.Tensor]] = OrderedDict()
-        self._lock = Lock()  # of two threads that want the same, one makes it
+        self._lock = Lock()  # one thread computes what several need
 
     def get(self, key: int, make: Callable[[], list[_core.Tensor]]) -> list[_core.Tensor]:
-        """What was made under this key, or is made now."""
+        """The cached tensors of this key; computes them if needed."""
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = make()
@@ -81,10 +53,7 @@ class RecentTensors:
 def publishable(
     plan: Planned, key: int, recent: RecentTensors, reach: Callable[[Quantised], Any], on_gpu: bool
 ) -> Iterator[_core.Tensor]:
-    """For the library: tensors that are made as it reads them, in host memory or `on_gpu`.
-
-    `reach` brings what was made there.
-    """
+    """Tensors that are computed while the library reads them, in host memory or `on_gpu`. `reach` moves results there."""
     if plan.blocks is not None:
         elements, scales = plan.forms
         yield plan.blocks.publishable(elements.shard.name, *_place(elements.shard))
@@ -96,14 +65,14 @@ def publishable(
 
     def make() -> list[_core.Tensor]:
         tensors = readable((one.shard.name, boxed(one, reach(one))) for one in coded())
-        if on_gpu:  # in a thread of the library, whose stream is another
+        if on_gpu:  # the library reads them on another stream
             torch.cuda.current_stream(plan.device).synchronize()
         return tensors
 
     for number, form in enumerate(plan.forms):
         shard = form.shard
         shape, offset = _place(shard)
-        assert form.dtype is not None  # what is made has one
+        assert form.dtype is not None  # computed tensors have one
         yield _core.computed(
             shard.name,
             form.dtype,
@@ -120,14 +89,14 @@ def _place(shard: Shard) -> tuple[list[int] | None, list[int] | None]:
 
 
 def shard_of(piece: Piece) -> Shard:
-    """What a quantiser works on: a tensor of torch, or an array of numpy as one."""
+    """A piece as a torch tensor, for the quantizer; numpy arrays are converted."""
     local = piece.local
     if isinstance(local, Tensor) and local.dtype is None and local.cast is None:
         local = local.array
     if not isinstance(local, torch.Tensor):
         try:
             if isinstance(local, np.ndarray):
-                local = np.asarray(local, order="C")  # torch has no strides that are negative
+                local = np.asarray(local, order="C")  # torch does not support negative strides
             local = torch.from_numpy(local)
         except (TypeError, ValueError) as error:
             raise InvalidArgument(
@@ -137,7 +106,7 @@ def shard_of(piece: Piece) -> Shard:
 
 
 def boxed(coded: Quantised, local: Any) -> Any:
-    """For the library: with the dtype that it has, so that it is not cast, and with its place."""
+    """For the library: with its dtype, which prevents a cast, and its place in the tensor."""
     shard = coded.shard
     if shard.is_whole:
         return local if coded.dtype is None else Tensor(local, dtype=coded.dtype)
@@ -145,9 +114,9 @@ def boxed(coded: Quantised, local: Any) -> Any:
 
 
 def agreed_amaxes(quantizer: Quantizer, held: list[Piece], ranks: Ranks) -> Agreed | None:
-    """Those of all ranks, where a scale may be of what two of them hold; None: there is nothing to agree on.
+    """The amaxes of all ranks, for scales that cover more than one rank's shard; None: not needed.
 
-    All ranks call it. They send a number for each tensor that is cut, or one for each row, and no weights.
+    All ranks call it. They exchange a number per tensor or row, no weights.
     """
     if not quantizer.agrees:
         return None

@@ -1,4 +1,4 @@
-"""The chain of a sharded trainer in the memory of its ranks."""
+"""`RankStore`: a chain in the memory of a sharded trainer's ranks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch.distributed as dist
 from deltawire import _core
 from deltawire._internal.ranks import Group, Ranks
 from deltawire._internal.steps import Closing
-from deltawire._internal.stores import Store, built_in
+from deltawire._internal.stores import BuiltinStore, Store
 from deltawire.errors import InvalidArgument
 from deltawire.torch.reader import ProcessGroup
 
@@ -44,7 +44,7 @@ class RankStore(Closing):
         `serve` and `open_store`.
         """
         if address.startswith(("0.0.0.0:", "[::]:")):
-            raise InvalidArgument(f"{address}: rank 0 redirects readers to each rank: give an address that they can reach")
+            raise InvalidArgument(f"{address}: readers are redirected to each rank; use an address that they can reach")
         if group is None or isinstance(group, dist.ProcessGroup):
             group = ProcessGroup(dist.group.WORLD if group is None else group)
         ranks = Ranks(group)
@@ -60,7 +60,7 @@ class RankStore(Closing):
         (self.url, *_) = ranks.gather("rank 0", ranks.all_or_none(lambda: serve(ranks.rank == 0, others)))
         urls = [self.url, *others[1:]]
         handle = ranks.all_or_none(lambda: _core.open_rank_store(ranks.rank, own, urls, token, ca_file, client_cert))
-        self.store: Store = built_in(handle)
+        self.store: Store = BuiltinStore(handle)
         """To publish to, on this rank."""
 
     url: str

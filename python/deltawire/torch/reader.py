@@ -1,4 +1,4 @@
-"""Torch models for `Publisher`."""
+"""Reads torch models for `Publisher`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from deltawire import _core
 from deltawire._internal.ranks import Ranks
 from deltawire._internal.reader import Choice, Reader, cast
-from deltawire._internal.tensors import Source, Tensor, readable
+from deltawire._internal.tensors import Source, readable
 from deltawire.errors import InvalidArgument
 from deltawire.torch.gpu import gpu_of, in_reach, stays_there, stream_of, values_of, wait_for_current_stream
 from deltawire.torch.shards import Piece, is_sharded, piece_of
@@ -24,19 +24,19 @@ class ProcessGroup:
 
     def __init__(self, group: Any) -> None:
         if group == dist.GroupMember.NON_GROUP_MEMBER:
-            raise InvalidArgument("group: this process is not one of its ranks")
+            raise InvalidArgument("group: this process is not one of its members")
         self._group = group
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
 
     def all_gather(self, data: bytes) -> list[bytes]:
-        """What every rank gives, by rank."""
+        """The data of every rank, by rank."""
         gathered: list[Any] = [None] * self.size
         dist.all_gather_object(gathered, data, group=self._group)
         return gathered
 
 
 def ranks_of(source: Any, group: Any) -> Ranks | None:
-    """The ranks that hold a model; None: this process holds all of it. Without a `group`, shards are those of all processes."""
+    """The ranks that hold a model; None: only this process. Without a `group`, all processes hold shards."""
     if group is None and (not dist.is_available() or not dist.is_initialized() or not _has_shards(source)):
         return None
     if group is None or (dist.is_available() and isinstance(group, (dist.ProcessGroup, int))):
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class TorchReader(Reader):
-    """Knows modules, tied weights and shards of `DTensor`s."""
+    """Reads modules, tied weights and shards of `DTensor`s."""
 
     def __init__(
         self,
@@ -72,14 +72,14 @@ class TorchReader(Reader):
         self._quantizer = quantizer
         self._on_host = on_host
         self.ranks = ranks
-        self._constants: set[str] = set()  # of the newest version, if that is known
-        self._new_constants: dict[str, bool] = {}  # and whether the model lacks them
+        self._constants: set[str] = set()  # tensors of the newest version that are the same in every version
+        self._new_constants: dict[str, bool] = {}  # the same of the version being published; value: the model lacks it
         self._shared: set[str] = set()
         self._gpu = gpu_of(values_of(source))
         self.cuda_stream = stream_of(self._gpu)
 
     def read(self, source: Source) -> list[_core.Tensor]:
-        """This rank's part of the model as it is now; a failure of one rank is raised by all."""
+        """This rank's part of the model; if one rank fails, all ranks raise."""
         pieces = self.together(lambda: self._pieces(source))
         if self.ranks is None:
             return self._tensors(pieces, pieces, None)
@@ -88,17 +88,16 @@ class TorchReader(Reader):
         return self.together(lambda: self._tensors([piece for piece in pieces if piece.form in own], pieces, agreed))
 
     def compare(self, source: Source, checkpoint: str) -> str:
-        """Where the checkpoint is not what the model is quantised to, in words; empty: nowhere."""
+        """A warning if the checkpoint differs from the quantised model, or ""."""
         assert self._quantizer is not None
         from deltawire.quantize.checks import differences, words_of
-        from deltawire.torch.quantised import quantised
+        from deltawire.torch.quantised import shard_of
 
-        pieces = self._pieces(source)
-        coded = quantised(self._quantizer, pieces, pieces, False)
+        coded = self._quantizer.quantised(map(shard_of, self._pieces(source)), constants=False)
         return words_of(differences(coded, Path(checkpoint)), Path(checkpoint))
 
     def published(self) -> str:
-        """What `read` gave last is the newest version. Gives what is to be said of it: what the quantiser carries along, once."""
+        """The last `read` was published. Returns a warning, once, about tensors that the model lacks."""
         carried = sorted(name for name, carried in self._new_constants.items() if carried and name not in self._shared)
         self._shared.update(carried)
         self._constants, self._new_constants = set(self._new_constants), {}
@@ -116,8 +115,8 @@ class TorchReader(Reader):
         for piece in pieces:
             if self.ranks is None and is_sharded(piece.whole) and not piece.form.whole:
                 raise InvalidArgument(
-                    f'tensor "{piece.name}": is sharded, but this publisher has no group: give the constructor the module, or '
-                    "group=torch.distributed.group.WORLD, on every rank"
+                    f'tensor "{piece.name}": is sharded, but this publisher has no group; pass the module, or '
+                    "group=torch.distributed.group.WORLD, to the constructor on every rank"
                 )
         return pieces
 
@@ -129,7 +128,7 @@ class TorchReader(Reader):
         return agreed_amaxes(self._quantizer, pieces, ranks)
 
     def _tensors(self, pieces: list[Piece], held: list[Piece], agreed: Agreed | None) -> list[_core.Tensor]:
-        """What is to be published of `pieces`; `held` is all that this rank has, `agreed` what all ranks know."""
+        """The tensors to publish for `pieces`. `held`: all of this rank's pieces; `agreed`: amaxes of all ranks."""
         if self._gpu is None:
             self._gpu = gpu_of(piece.local for piece in pieces)
         if self._quantizer is not None:
@@ -140,15 +139,16 @@ class TorchReader(Reader):
     def _quantised(
         self, quantizer: Quantizer, pieces: list[Piece], held: list[Piece], agreed: Agreed | None
     ) -> list[_core.Tensor]:
-        """The tensors of the quantised checkpoint, made as the library reads them."""
+        """Tensors of the quantised checkpoint, computed while the library reads them."""
         from deltawire.quantize.kernels import Fp8BlocksOnGpu
-        from deltawire.torch.quantised import RecentTensors, planned, publishable
+        from deltawire.torch.quantised import RecentTensors, publishable, shard_of
 
         tensors: list[_core.Tensor] = []
         forms: list[Quantised] = []
-        first, elsewhere = self.ranks is None or self.ranks.rank == 0, self._elsewhere(held)
-        recent = RecentTensors()
-        for key, plan in enumerate(planned(quantizer, pieces, held, first, agreed, self._stays, elsewhere)):
+        first = self.ranks is None or self.ranks.rank == 0
+        elsewhere = set() if self.ranks is None else self.ranks.names - {piece.name for piece in held}
+        recent, shards, beside = RecentTensors(), map(shard_of, pieces), map(shard_of, held)
+        for key, plan in enumerate(quantizer.planned(shards, beside, first, agreed, self._stays, elsewhere)):
             forms += plan.forms
             if plan.make is None:
                 tensors += self._there(plan.forms)
@@ -156,19 +156,15 @@ class TorchReader(Reader):
                 tensors += publishable(plan, key, recent, self._reachable, self._stays(plan.device))
         if self._gpu is not None:
             Fp8BlocksOnGpu.check(tensors, self._gpu)
-        if self._gpu is not None:  # they are made by other threads, and on other streams
+            # Other threads read the tensors, on other streams.
             torch.cuda.current_stream(self._gpu).synchronize()
         self._new_constants = {form.shard.name: form.carried for form in forms if form.constant}
         for tensor, form in zip(tensors, forms, strict=True):
             tensor.unchanged = form.constant and not form.sources and form.shard.name in self._constants
         return tensors
 
-    def _elsewhere(self, held: list[Piece]) -> set[str]:
-        """Names that only other ranks have."""
-        return set() if self.ranks is None else self.ranks.names - {piece.name for piece in held}
-
     def _there(self, coded: Iterable[Quantised]) -> list[_core.Tensor]:
-        """For the library: what is made already."""
+        """Tensors that need no computation, for the library."""
         from deltawire.torch.quantised import boxed
 
         return readable((one.shard.name, cast(boxed(one, self._reachable(one)), self._choice.cast)) for one in coded)
@@ -184,6 +180,4 @@ class TorchReader(Reader):
         local, dtype = piece.local, self._choice.cast
         if isinstance(local, torch.Tensor):
             local = in_reach(local.detach(), dtype, self._on_host, self._gpu)
-        if is_sharded(piece.whole) and not piece.form.whole:
-            local = Tensor(local, shape=piece.form.shape, offset=piece.form.offset)
-        return cast(local, dtype)
+        return cast(piece.placed(local) if is_sharded(piece.whole) else local, dtype)

@@ -1,7 +1,7 @@
-"""Process groups of torch beside those that a process has: for engines and trainers that share no launcher.
+"""Process groups for engines and trainers that were launched separately.
 
-Nothing of torch's global state is touched. The ranks meet in a `TCPStore` of rank 0, as with any group of torch. It knows no
-secret: whoever reaches the port can join, so the network has to keep strangers out.
+They do not use torch's global state. The ranks meet in a `TCPStore` of rank 0. It does not authenticate: anyone who reaches the
+port can join, so use a trusted network.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from deltawire.errors import InvalidArgument, Unavailable, Unsupported
 GroupBackend = Literal["gloo", "nccl"]
 
 _CONNECT_SECONDS = 5.0
-_LOOK_SECONDS = 0.05  # between looks for those who are not there yet
+_LOOK_SECONDS = 0.05  # between checks for missing ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +38,11 @@ class Rendezvous:
     backend: GroupBackend = "gloo"
 
     def __post_init__(self) -> None:
-        """Refuse what no group can have."""
+        """Check the values."""
         if self.backend not in get_args(GroupBackend):
             raise InvalidArgument(f"backend={self.backend!r}: must be one of {', '.join(get_args(GroupBackend))}")
         if not self.master_address or not 0 < self.master_port < 1 << 16:
-            raise InvalidArgument(f"{self.master_address!r}, {self.master_port}: master_address and master_port are needed")
+            raise InvalidArgument(f"{self.master_address!r}, {self.master_port}: master_address and master_port are required")
         if not 0 <= self.rank < self.world_size:
             raise InvalidArgument(f"rank={self.rank}: must be one of the {self.world_size} ranks of the group")
 
@@ -51,17 +51,17 @@ class Rendezvous:
 
 
 class Meeting:
-    """One rank's end of a rendezvous. Not thread-safe."""
+    """A rank's side of a rendezvous. Not thread-safe."""
 
     def __init__(self, place: Rendezvous) -> None:
         self._place = place
         self._store: Any = None
-        self._here = ""  # the group that this rank has said to be there for
+        self._here = ""  # the group that this rank has announced itself for
 
     def form(self, timeout: float, check: Callable[[], None]) -> tuple[Any, Any]:
-        """The next group, when all ranks are there: gloo's, and NCCL's or None. `check` may raise, and end it.
+        """Wait for all ranks; return the gloo group, and the NCCL group or None. `check` is called meanwhile and may raise.
 
-        `Unavailable` when rank 0 does not answer, or the group does not form in `timeout` seconds once all ranks were there.
+        `Unavailable`: rank 0 does not answer, or the group does not form within `timeout` seconds after all ranks have arrived.
         """
         place = self._place
         if not dist.is_available() or not dist.is_gloo_available():
@@ -74,7 +74,7 @@ class Meeting:
         except (RuntimeError, OSError) as error:
             raise Unavailable(f"{place}: {first_line(error)}") from None
         finally:
-            if place.rank != 0:  # another process may have rank 0 the next time
+            if place.rank != 0:  # rank 0 may be another process next time
                 self._store = None
 
     @property
@@ -82,7 +82,7 @@ class Meeting:
         place = self._place
         if self._store is None:
             limit = timedelta(seconds=_CONNECT_SECONDS)
-            if place.rank != 0:  # torch would fill the log
+            if place.rank != 0:  # fail early: torch would log every retry
                 socket.create_connection((place.master_address, place.master_port), _CONNECT_SECONDS).close()
             self._store = dist.TCPStore(
                 place.master_address, place.master_port, is_master=place.rank == 0, wait_for_workers=False, timeout=limit
@@ -108,8 +108,8 @@ class Meeting:
                 words: list[str] = keys.get("epoch").decode().split(" ")
                 epoch, size, backend = words
                 if (int(size), backend) != (place.world_size, place.backend):
-                    told = f"rank {place.rank} expects {place.world_size} and {place.backend}"
-                    raise InvalidArgument(f"{place}: has {size} ranks and backend {backend}; {told}")
+                    expected = f"rank {place.rank} expects {place.world_size} ranks and {place.backend}"
+                    raise InvalidArgument(f"{place}: has {size} ranks and backend {backend}; {expected}")
                 begun = keys.check([f"{epoch}/begin"])
                 if begun and self._here == epoch:
                     self._here = ""
@@ -132,7 +132,7 @@ class Meeting:
         return gloo, nccl
 
     def _own_address(self) -> str:
-        """Of this host, as seen from rank 0's: gloo would ask for that of the host's name, which may be another network's."""
+        """This host's address towards rank 0. By default gloo resolves the host name, which may be on another network."""
         kind, _, _, _, address = socket.getaddrinfo(self._place.master_address, self._place.master_port)[0]
         with socket.socket(kind, socket.SOCK_DGRAM) as found:
             found.connect(address)  # sends nothing
@@ -140,21 +140,20 @@ class Meeting:
 
 
 def first_line(error: BaseException) -> str:
-    """What torch says, without the place in its sources and its advice."""
+    """The message of a torch error without source location and advice."""
     return str(error).strip().split("\n")[0].rpartition("] ")[2].split(". ")[0] or type(error).__name__
 
 
 class Wire:
-    """The end of a group in this process. `broadcast` from one thread; a failure ends the group."""
+    """A group in this process. Not thread-safe; a failure ends the group."""
 
     def __init__(self, group: Any, nccl: Any, root: int, timeout: float, check: Callable[[], None]) -> None:
-        """`group` is a process group with gloo, and with NCCL too if it has that; or gloo's own, and perhaps NCCL's."""
+        """`group`: a process group with gloo and perhaps NCCL; or a gloo group, with `nccl` as the NCCL group or None."""
         if isinstance(group, dist.ProcessGroup):
             group, nccl = _backend_of(group, "cpu", "gloo"), _backend_of(group, "cuda", "nccl")
         if group is None:
             raise InvalidArgument(
-                "Broadcast: the group has no gloo backend, which is needed to wait for versions without occupying a GPU; with "
-                "NCCL, use "
+                "Broadcast: the group has no gloo backend, which waits for versions without occupying a GPU; with NCCL, use "
                 'backend="cpu:gloo,cuda:nccl"'
             )
         self.rank, self.size = int(group.rank()), int(group.size())
@@ -164,7 +163,7 @@ class Wire:
         self._timeout, self._check = timeout, check
 
     def announce(self, header: torch.Tensor) -> None:
-        """A small tensor of the host, from the root to all others, who may wait for it for long."""
+        """Broadcast a small host tensor from the root. Other ranks may wait for it for a long time."""
         work = self._gloo.broadcast([header], self._options())
         while True:
             try:
@@ -172,12 +171,12 @@ class Wire:
                 return
             except RuntimeError:
                 if work.is_completed():
-                    work.wait()  # raises, unless it was a moment later
+                    work.wait()  # raises if it failed
                     return
             self._check()
 
     def broadcast(self, data: torch.Tensor) -> None:
-        """Memory of the host, from the root to all others; by NCCL over their GPUs, where the group has that."""
+        """Broadcast host memory from the root; through the GPUs if the group has NCCL."""
         if self._nccl is None:
             self.announce(data)
             return
@@ -187,18 +186,18 @@ class Wire:
         while not work.is_completed():
             self._check()
             if time.monotonic() > end:
-                raise RuntimeError(f"NCCL: no answer in {self._timeout:g} s")
+                raise RuntimeError(f"NCCL: no answer within {self._timeout:g} s")
             time.sleep(2e-4)
         work.wait()
         if self.rank != self._root:
             data.copy_(staged)
 
     def end(self) -> list[int]:
-        """Close all connections, so that every rank hears of it. Gives the ranks that were gone."""
+        """Close all connections, so that every rank notices. Returns the ranks that have left."""
         if self._nccl is not None:
             self._nccl.abort()
         gone = []
-        # gloo's own abort() ends nothing. A receive that nobody answers does: when it is late, all connections are closed.
+        # gloo's abort() does not close connections; a receive that times out does.
         for rank in range(self.size):
             if rank != self.rank:
                 try:
@@ -215,7 +214,7 @@ class Wire:
 
 
 def _backend_of(group: Any, device: str, name: str) -> Any:
-    """None: the group has another one for such tensors, or none."""
+    """None: the group has no such backend for this device."""
     try:
         backend = group._get_backend(torch.device(device))
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""What this rank holds of a tensor: all of it, or a box of a `DTensor`."""
+"""The part of a tensor that this rank holds: all of it, or a box of a `DTensor`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deltawire.errors import InternalError, Unsupported
 
 @dataclass(frozen=True)
 class Form:
-    """A box of a tensor, in words that ranks can compare."""
+    """A box of a tensor, comparable across ranks."""
 
     name: str
     shape: tuple[int, ...]
@@ -28,22 +28,26 @@ class Form:
 
 @dataclass(frozen=True)
 class Piece:
-    """A tensor of the model, as far as it is here."""
+    """The part of a tensor that is in this process."""
 
     form: Form
     whole: Any
-    """As the model has it: a parameter, a `DTensor`, any array."""
+    """The model's tensor: a parameter, a `DTensor`, any array."""
     local: Any
-    """What of it lies in this process's memory."""
+    """Its part in this process's memory."""
 
     @property
     def name(self) -> str:
-        """In the chain."""
+        """Its name in the chain."""
         return self.form.name
+
+    def placed(self, local: Any) -> Any:
+        """`local`, with its place in the tensor."""
+        return local if self.form.whole else Tensor(local, shape=self.form.shape, offset=self.form.offset)
 
 
 def piece_of(name: str, value: Any) -> Piece | None:
-    """What is here of a tensor; None: nothing, other ranks hold it."""
+    """This process's part of a tensor; None: it holds nothing."""
     if is_sharded(value):
         return _piece_of_dtensor(name, value)
     tensor = value if isinstance(value, Tensor) else Tensor(value)
@@ -54,18 +58,18 @@ def piece_of(name: str, value: Any) -> Piece | None:
 
 
 def held_of(name: str, value: Any) -> Any:
-    """What of a tensor lies here, to be written in place: the value itself, or the box that is this rank's shard."""
+    """This process's part of a tensor, to be written in place."""
     if not is_sharded(value):
         return value
     piece = piece_of(name, value)
-    if piece is None:  # a box without elements: nothing of it
+    if piece is None:  # a box without elements
         shape = tuple(value.shape)
         return Tensor(torch.empty((0, *shape[1:]), dtype=value.dtype), shape=shape, offset=(0,) * len(shape))
-    return piece.local if piece.form.whole else Tensor(piece.local, shape=piece.form.shape, offset=piece.form.offset)
+    return piece.placed(piece.local)
 
 
 def is_sharded(value: Any) -> bool:
-    """Whether it is a `DTensor`: the module that has it is not imported to find out."""
+    """Whether it is a `DTensor`; does not import its module."""
     return isinstance(value, torch.Tensor) and hasattr(value, "placements") and hasattr(value, "device_mesh")
 
 
@@ -82,12 +86,14 @@ def _piece_of_dtensor(name: str, value: Any) -> Piece | None:
         return None
     extent, offset = compute_local_shape_and_global_offset(value.shape, value.device_mesh, value.placements)
     if tuple(local.shape) != tuple(extent):
-        raise InternalError(f'tensor "{name}": this rank holds {tuple(local.shape)}, {value.placements} say {tuple(extent)}')
+        raise InternalError(
+            f'tensor "{name}": this rank holds {tuple(local.shape)}, expected {tuple(extent)} from {value.placements}'
+        )
     return Piece(Form(name, shape, tuple(offset), tuple(extent)), value, local)
 
 
 def local_of(value: Any) -> Any:
-    """The shard of a `DTensor` that lies here."""
+    """The local shard of a `DTensor`."""
     with torch.no_grad():
         local = value.to_local()
     return local.wait() if hasattr(local, "wait") else local

@@ -1,4 +1,4 @@
-"""A module, a state dict or pairs: names and tensors, as they are now."""
+"""Names and tensors of a module, a state dict or pairs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from deltawire.errors import InvalidArgument, Unsupported
 
 
 def without_ties(pairs: Iterable[tuple[str, Any]], discard: Iterable[str] = ()) -> list[tuple[str, Any]]:
-    """Each tensor once: of the names for the same memory the first in alphabetical order stays, as in safetensors' `save_model`.
+    """Each tensor once: of several names for the same tensor, keep the alphabetically first, like safetensors' `save_model`.
 
-    Names that match one of `discard` (a Hugging Face model's `_tied_weights_keys`, as `save_pretrained` does) stay only where
-    no other is left. Tensors that share memory without being the same are left alone.
+    Names that match one of `discard` (a Hugging Face model's `_tied_weights_keys`) are kept only if there is no other. Different
+    tensors that share memory are all kept.
 
     >>> import torch
     >>> weight = torch.zeros(3)
@@ -40,13 +40,13 @@ def without_ties(pairs: Iterable[tuple[str, Any]], discard: Iterable[str] = ()) 
 
 
 def _identity(value: Any) -> Any:
-    """The same for two values if, and only if, they are the same elements of the same memory."""
+    """Equal for two values only if they are the same elements of the same memory."""
     if not isinstance(value, torch.Tensor):
         return object()
     local: Any = getattr(value, "_local_tensor", value)
     if local.layout != torch.strided or local.numel() == 0 or local.is_meta:
         return id(value)
-    # Shape and strides of both: a shard is its tensor's, whatever its own memory.
+    # The global shape too: shards of different tensors may share memory.
     return (local.data_ptr(), local.dtype, local.shape, local.stride(), value.shape, local.is_conj(), local.is_neg())
 
 
@@ -54,10 +54,10 @@ Pairs = list[tuple[str, Any]]
 
 
 def chosen_tensors(source: Source | torch.nn.Module, choice: Choice) -> Pairs:
-    """What is chosen of a model, under its names in the chain.
+    """The selected tensors of a model, under their names in the chain.
 
-    A module gives what its `state_dict()` does: parameters and persistent buffers. Tensors that modules and dicts hold under
-    several names come once, see `without_ties`; pairs come as they are.
+    Of a module, parameters and persistent buffers, like `state_dict()`. Tied tensors of modules and dicts come once (see
+    `without_ties`); pairs are not changed.
     """
     if callable(source) and not isinstance(source, torch.nn.Module):
         source = source()
@@ -77,7 +77,7 @@ def chosen_tensors(source: Source | torch.nn.Module, choice: Choice) -> Pairs:
 
 
 def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
-    """The model inside what `torch.compile` and `DistributedDataParallel` put around it."""
+    """The model without the wrappers of `torch.compile` and `DistributedDataParallel`."""
     while True:
         inner = module._modules.get("_orig_mod")
         if inner is None and isinstance(module, torch.nn.parallel.DistributedDataParallel):
@@ -89,9 +89,9 @@ def unwrapped(module: torch.nn.Module) -> torch.nn.Module:
 
 def _module_state(module: torch.nn.Module) -> Iterable[tuple[str, Any]]:
     if any(type(part).__name__ == "FullyShardedDataParallel" for part in module.modules()):
-        raise Unsupported("FullyShardedDataParallel would gather everything; shard with torch.distributed.fsdp.fully_shard")
+        raise Unsupported("FullyShardedDataParallel would gather all weights; shard with torch.distributed.fsdp.fully_shard")
     for name, value in module.state_dict(keep_vars=True).items():
-        yield name.replace("_orig_mod.", ""), value  # layers that were compiled on their own
+        yield name.replace("_orig_mod.", ""), value  # layers that were compiled separately
 
 
 def _chosen(pairs: Iterable[tuple[str, Any]], choice: Choice) -> Pairs:
@@ -103,14 +103,14 @@ def _chosen(pairs: Iterable[tuple[str, Any]], choice: Choice) -> Pairs:
             raise Unsupported(f'tensor "{name}": is nested, not strided')
         chosen.append((name, value))
     if not chosen:
-        raise InvalidArgument("there are no tensors to publish: the model has none, or `select` excludes all")
+        raise InvalidArgument("no tensors to publish: the model has none, or `select` excludes all")
     return chosen
 
 
 def _refuse_extra_state(pairs: Pairs) -> None:
     for name, value in pairs:
         if not isinstance(value, torch.Tensor):
-            raise InvalidArgument(f'"{name}" is a {type(value).__name__}, not a tensor: leave it out with dw.Select(exclude=...)')
+            raise InvalidArgument(f'"{name}" is a {type(value).__name__}, not a tensor; exclude it with dw.Select(exclude=...)')
 
 
 def _refuse_meta(pairs: Pairs) -> None:

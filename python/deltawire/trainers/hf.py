@@ -4,8 +4,7 @@
 
     Trainer(model, args, train_dataset=data, callbacks=[PublishCallback("s3://bucket/run-7")]).train()
 
-It goes with `transformers.Trainer` and everything made of it, TRL's trainers too. Replicas hold a folder that
-`from_pretrained` loads.
+It works with `transformers.Trainer` and subclasses, such as TRL's trainers. Replicas are folders that `from_pretrained` loads.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ except ImportError as error:
 log = logging.getLogger("deltawire")
 
 _MAY_PASS = (Unavailable, IoError, Cancelled)
-"""What the next attempt may not meet again: an outage, a full disk, a hook that said no."""
+"""Errors that may be temporary: an outage, a full disk, a failed hook."""
 
 
 _OPTIONS = [name for name in signature(Publisher).parameters if name not in ("store", "tensors", "dtype", "group")]
-"""Those of `Publisher` that a callback hands on."""
+"""Options that the callback passes to `Publisher`."""
 
 
 class PublishCallback(TrainerCallback):
@@ -86,10 +85,10 @@ class PublishCallback(TrainerCallback):
         `on_version(step, version)` is called after a commit, in the training's thread.
         """
         if every < 1:
-            raise InvalidArgument(f"PublishCallback: every is {every}, and must be at least 1")
+            raise InvalidArgument(f"PublishCallback: every={every}: must be at least 1")
         if on_error not in ("raise", "warn"):
-            raise InvalidArgument(f'PublishCallback: on_error is {on_error!r}, and must be "raise" or "warn"')
-        cast_name(dtype)  # says what it may be
+            raise InvalidArgument(f'PublishCallback: on_error={on_error!r}: must be "raise" or "warn"')
+        cast_name(dtype)  # raises if it is not supported
         check_options("PublishCallback", _OPTIONS, options)
         if options.get("adapter") and tensors is not None:
             raise InvalidArgument("PublishCallback: `adapter` or `tensors`, not both")
@@ -103,7 +102,7 @@ class PublishCallback(TrainerCallback):
         self._pending: tuple[int, Future[PublishReport]] | None = None
         self._step = -1
         self.version: PublishReport | None = None
-        """The newest that is known to be committed."""
+        """The newest committed version."""
         self.error: Exception | None = None
         """Why the last state was not published; None: it was, or it is pending."""
 
@@ -130,7 +129,7 @@ class PublishCallback(TrainerCallback):
         try:
             self._publish(state.global_step, kwargs["model"])
             self._finish_pending()
-            self._publish(state.global_step, kwargs["model"])  # what could not be done before, once more
+            self._publish(state.global_step, kwargs["model"])  # retry, if the last state was not published
         finally:
             self.close()
             if self.error is not None and self._patient:
@@ -158,13 +157,15 @@ class PublishCallback(TrainerCallback):
             self._finish_pending()
             self._step = step
             with self._patience(step):
-                wanted = None if self._is_adapter else partial(self._tensors, model)  # its failure is that of all ranks
+                wanted = (
+                    None if self._is_adapter else partial(self._tensors, model)
+                )  # called inside `publish`, so that a failure reaches all ranks
                 if self._wait:
                     self._committed(step, publisher.publish(wanted, self._files or None))
                 else:
                     self._pending = step, publisher.publish(wanted, self._files or None, wait=False)
         except BaseException:
-            self.close()  # nobody else would: trainers do not end what failed
+            self.close()  # trainers do not call `on_train_end` after an error
             raise
 
     def _finish_pending(self) -> None:
@@ -201,7 +202,7 @@ def checkpoint_tensors(model: Any) -> dict[str, torch.Tensor]:
         raise Unsupported("models sharded by DeepSpeed (ZeRO-3) need `tensors`; or use FSDP2")
     state: dict[str, torch.Tensor] = model.state_dict()
     if not isinstance(model, PreTrainedModel):
-        return state  # which is what trainers save of it
+        return state  # trainers save all of it
     for name in model._keys_to_ignore_on_save or ():
         state.pop(name, None)
     if any(map(is_sharded, state.values())):
@@ -232,7 +233,7 @@ def save_files(
 
 
 def _with_dtype(config: Any, dtype: torch.dtype) -> Any:
-    """A configuration and those inside it."""
+    """Set the dtype in a configuration and in nested ones."""
     if not isinstance(config, dict):
         return config
     name = str(dtype).removeprefix("torch.")

@@ -25,18 +25,18 @@ CONFIG = "adapter_config.json"
 
 
 class Adapter:
-    """One adapter of a model: its tensors and its configuration, as they are when asked for."""
+    """An adapter of a model: its current tensors and configuration."""
 
     def __init__(self, model: Any, name: str | None = None) -> None:
-        """The adapter `name`; None: the one that is active."""
+        """The adapter `name`; None: the active one."""
         model = unwrapped(model) if isinstance(model, torch.nn.Module) else model
         if not isinstance(model, PeftModel):
-            raise InvalidArgument(f"adapter: needs a PEFT model, and got {type(model).__name__}; see peft.get_peft_model")
+            raise InvalidArgument(f"adapter: needs a PEFT model, not {type(model).__name__}; see peft.get_peft_model")
         name = model.active_adapter if name is None else name
         if not isinstance(name, str) or name not in model.peft_config:
             raise InvalidArgument(f"adapter {name!r}: the model has {', '.join(model.peft_config)}")
         if model.peft_config[name].peft_type != PeftType.LORA:
-            raise Unsupported(f"adapter {name}: is {model.peft_config[name].peft_type}, and engines serve LORA")
+            raise Unsupported(f"adapter {name}: is {model.peft_config[name].peft_type}; engines serve only LORA")
         self._model, self._name = model, name
         self._with_embeddings: bool | None = None
         self._extra: list[str | os.PathLike[str]] = []
@@ -44,8 +44,8 @@ class Adapter:
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     def tensors(self) -> list[tuple[str, torch.Tensor]]:
-        """Under the names that `save_pretrained` gives them, those that are tied under each of theirs. Nothing is copied."""
-        if self._with_embeddings is None:  # "auto" asks Hugging Face's hub, and would at each publish
+        """The tensors under the names of `save_pretrained`, tied ones under each name. Nothing is copied."""
+        if self._with_embeddings is None:  # "auto" queries the Hugging Face hub: decide only once
             everything, without = self._read("auto"), self._read(False)
             self._with_embeddings = everything.keys() != without.keys()
             return list(everything.items())
@@ -58,7 +58,7 @@ class Adapter:
         return found
 
     def files(self, extra: Sequence[str | os.PathLike[str]] | None) -> list[str | os.PathLike[str]]:
-        """`adapter_config.json`, and more; None: those that were given last, as they were then."""
+        """`adapter_config.json` and extra files; None: the last extra files, unchanged."""
         if extra is not None:
             self._extra = [self._kept(file) for file in extra]
         return [self.config_file(), *self._extra]
@@ -69,7 +69,7 @@ class Adapter:
         try:
             return shutil.copyfile(file, copies / Path(file).name)
         except OSError:
-            return file  # who publishes it says what is wrong with it
+            return file  # the publisher reports what is wrong with it
 
     def config_file(self) -> Path:
         """`adapter_config.json`, the same bytes for the same settings in every process."""
@@ -78,14 +78,14 @@ class Adapter:
         return path
 
     def config(self) -> dict[str, Any]:
-        """What `save_pretrained` writes, sets in order."""
+        """The configuration that `save_pretrained` writes, with sorted sets."""
         if self._name not in self._model.peft_config:
             raise InvalidArgument(f"adapter {self._name}: the model no longer has this adapter; open a publisher for another")
         config = dict(self._model.peft_config[self._name].to_dict())
         config["inference_mode"] = True
         base = self._model.get_base_model()
         config["base_model_name_or_path"] = config.get("base_model_name_or_path") or getattr(base, "name_or_path", None) or None
-        if config.get("task_type") is None:  # PEFT loads such an adapter by its model's class
+        if config.get("task_type") is None:  # PEFT then needs the class of the model
             config["auto_mapping"] = {"base_model_class": type(base).__name__, "parent_library": type(base).__module__}
         return {key: _plain(value) for key, value in config.items()}
 

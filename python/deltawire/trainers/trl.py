@@ -1,11 +1,11 @@
-"""TRL: a weight transfer for `AsyncGRPOTrainer` that publishes versions; inference servers follow the store by themselves.
+"""TRL: a weight transfer for `AsyncGRPOTrainer` that publishes versions; inference servers follow the store.
 
     from deltawire.trainers.trl import WeightTransfer
 
     transfer = WeightTransfer("s3://bucket/run-7", base_url="http://engine:8000", dtype="bfloat16")
     AsyncGRPOTrainer(model, reward, args, train_dataset=data, weight_transfer=transfer).train()
 
-Trainer and servers share the store alone. docs/trl.md has the whole way, from the install to a served version.
+Trainer and servers share only the store. See docs/trl.md.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Pairs = Iterable[tuple[str, torch.Tensor]]
 
 _OWN = ("store", "tensors", "dtype", "select", "adapter")
 _OPTIONS = [name for name in signature(Publisher).parameters if name not in _OWN]
-"""Those of `Publisher` that are handed on."""
+"""Options that are passed to `Publisher`."""
 
 
 class WeightTransfer:
@@ -78,11 +78,11 @@ class WeightTransfer:
         urls = [] if base_url is None else [base_url] if isinstance(base_url, str) else list(base_url)
         wait = wait or ("applied" if urls else "published")
         if wait not in get_args(Wait):
-            raise InvalidArgument(f"WeightTransfer: wait is {wait!r}, and must be one of {', '.join(get_args(Wait))}")
+            raise InvalidArgument(f"WeightTransfer: wait={wait!r}: must be one of {', '.join(get_args(Wait))}")
         if wait == "applied" and not urls:
-            raise InvalidArgument('WeightTransfer: wait="applied" needs the base_url of the server that applies it')
+            raise InvalidArgument('WeightTransfer: wait="applied" needs base_url, the URL of the server')
         if not timeout > 0:
-            raise InvalidArgument(f"WeightTransfer: timeout is {timeout}, and must be seconds, more than 0")
+            raise InvalidArgument(f"WeightTransfer: timeout={timeout}: must be more than 0 seconds")
         check_options("WeightTransfer", _OPTIONS, options)
         self._store, self._url = store, store_handle(store).url
         self._servers = [url.rstrip("/") for url in urls]
@@ -94,9 +94,9 @@ class WeightTransfer:
         self._wanted: dict[str, TensorSpec] = {}
         self._frozen: dict[str, torch.Tensor] | None = None
         self.version: PublishReport | None = None
-        """The newest that is known to be committed."""
+        """The newest committed version."""
         self.served: list[Identity] | None = None
-        """With wait="applied": what each server served when the last sync was done."""
+        """With wait="applied": the version that each server served after the last sync."""
 
     @property
     def run(self) -> str:
@@ -115,7 +115,7 @@ class WeightTransfer:
     def send_weights(self, iterator: Iterator[tuple[str, torch.Tensor]]) -> None:
         """Publish what changed. The weights may change again when it returns, for every `wait`."""
         began = time.perf_counter()
-        pairs = self._read(iterator)  # all of it, before anything can fail: other ranks take part in each
+        pairs = self._read(iterator)  # read everything before anything can fail: other ranks take part in each tensor
         publisher = self._open()
         self._finish_pending()
         tensors = self._complete(pairs)
@@ -146,14 +146,14 @@ class WeightTransfer:
     # ---- the chain
 
     def _open(self) -> Publisher:
-        """The publisher; the chain that it adds to must be the one that is meant."""
+        """The publisher; checks the run of the chain first."""
         if self._publisher is not None:
             return self._publisher
         chain = self._chain()
         if self._run is not None and chain is not None and chain.run != self._run:
-            raise BaseMismatch(f"{self._url}: holds run {chain.run}, and run {self._run} was asked for")
+            raise BaseMismatch(f"{self._url}: holds run {chain.run}, but run {self._run} was requested")
         if self._run is not None and chain is None:
-            raise NotFound(f"{self._url}: holds no run, and run {self._run} was asked for: is the store mounted?")
+            raise NotFound(f"{self._url}: holds no run, but run {self._run} was requested; is the store mounted?")
         publisher = Publisher(self._store, dtype=self._choice.cast, **self._options)
         try:
             if chain is None and self._checkpoint is not None:
@@ -182,20 +182,17 @@ class WeightTransfer:
 
     def _finish_pending(self) -> PublishReport | None:
         """Wait for the pending version, and raise its error."""
-        if self._pending is None:
+        pending, self._pending = self._pending, None
+        if pending is None:
             return None
         try:
-            self.version = self._pending.result(self._timeout)
+            self.version = pending.result(self._timeout)
         except FutureTimeoutError:
-            if self._pending.done():  # a failure of this kind, of its own
-                self._pending = None
+            if pending.done():  # the publish itself timed out
                 raise
-            late = f"{self._url}: a version is not committed after {self._timeout:g} s; it is still tried"
+            self._pending = pending
+            late = f"{self._url}: the version was not committed within {self._timeout:g} s; the publisher is still trying"
             raise Unavailable(late) from None
-        except BaseException:
-            self._pending = None
-            raise
-        self._pending = None
         return self.version
 
     # ---- the weights
@@ -207,7 +204,7 @@ class WeightTransfer:
         return list(self._choice.renamed((name, tensor) for name, tensor in pairs if self._choice.has(name)))
 
     def _complete(self, pairs: list[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
-        """All tensors of the chain's checkpoints: an engine can serve no version that has others."""
+        """Add frozen tensors, so that every version has the same tensors."""
         if not self._wanted:
             self._wanted = {name: TensorSpec(name, self._dtype(tensor), tuple(tensor.shape)) for name, tensor in pairs}
             return pairs
@@ -218,8 +215,8 @@ class WeightTransfer:
             return pairs
         if self._checkpoint is None:
             raise InvalidArgument(
-                f"the trainer does not send {_some(missing)}, which the chain has: if they are frozen, set checkpoint=... to "
-                f"the folder that the trainer loads"
+                f"the trainer does not send {_some(missing)}, which the chain has; if they are frozen, set checkpoint=... to "
+                "the folder that the trainer loads"
             )
         if self._frozen is None or self._frozen.keys() != set(missing):
             self._frozen = dict(LocalCheckpoint(Path(self._checkpoint)).items(missing))
@@ -235,13 +232,13 @@ class WeightTransfer:
         spec = self._wanted.get(name)
         if spec is None:
             raise InvalidArgument(
-                f'tensor "{name}": the chain has no such name; `tensors` or `select` may turn what TRL sends into what it has'
+                f"tensor \"{name}\": the chain has no such tensor; map TRL's names to the chain's with `tensors` or `select`"
             )
         if spec.shape != tuple(tensor.shape):
-            raise InvalidArgument(f'tensor "{name}": has shape {list(tensor.shape)}, and {list(spec.shape)} in the chain')
+            raise InvalidArgument(f'tensor "{name}": has shape {list(tensor.shape)}, but {list(spec.shape)} in the chain')
         if spec.dtype != self._dtype(tensor):
             raise InvalidArgument(
-                f'tensor "{name}": would be published as {self._dtype(tensor)}, and is {spec.dtype} in the chain; see `dtype`'
+                f'tensor "{name}": would be published as {self._dtype(tensor)}, but is {spec.dtype} in the chain; set `dtype`'
             )
 
     def _dtype(self, tensor: torch.Tensor) -> str:

@@ -1,4 +1,4 @@
-"""verl: a checkpoint engine whose wire is a store. The trainer publishes versions, rollout hosts pull what changed.
+"""verl: a checkpoint engine. The trainer publishes versions to a store, and rollout hosts pull the changes.
 
     actor_rollout_ref.rollout.checkpoint_engine:
       backend: deltawire
@@ -6,7 +6,7 @@
       engine_kwargs:
         deltawire: {store: "s3://bucket/run-7", local: /nvme/replica, dtype: bfloat16}
 
-docs/verl.md has the whole way, from the install to a served version.
+See docs/verl.md.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from deltawire._internal.chain import Chain
 from deltawire._internal.identity import Identity
 from deltawire._internal.options import Accept, Keys
 from deltawire._internal.publisher import Publisher
-from deltawire._internal.replica import Replica, read_replica_state
+from deltawire._internal.replica import Replica
 from deltawire._internal.stores import Server, Store, open_store, serve
-from deltawire.errors import BaseMismatch, Conflict, Error, InvalidArgument, NotFound, Unavailable, missing_extra
+from deltawire.errors import BaseMismatch, Conflict, InvalidArgument, NotFound, Unavailable, missing_extra
 from deltawire.live import Proof
 from deltawire.reports import PublishReport
 
@@ -37,6 +37,7 @@ except ImportError as error:
     raise missing_extra(error, "verl") from None
 
 from deltawire.engines.checkpoint import LocalCheckpoint
+from deltawire.engines.host import local_identity
 from deltawire.engines.settings import secret_of
 
 log = logging.getLogger("deltawire")
@@ -44,16 +45,16 @@ log = logging.getLogger("deltawire")
 T = TypeVar("T")
 Yields = Literal["all", "changed"]
 
-_LOOK_SECONDS = 0.02, 0.5  # between looks into the store, first and at most
+_LOOK_SECONDS = 0.02, 0.5  # between queries of the store: first, and maximum
 
 
 @CheckpointEngineRegistry.register("deltawire")
 class DeltawireCheckpointEngine(CheckpointEngine):
-    """Each sync is a version of a chain, which rollout workers pull, prove and hand to their engine.
+    """Each sync is a version of a chain, which rollout workers pull, verify and load into their engine.
 
-    Trainer and rollout share the store alone: no process group is made. With `serve`, actor rank 0 serves the store to the
-    rollout hosts, each of which fetches a version once. Actor rank 0 publishes; the other ranks take part in what its weights
-    need. All workers of a host share one local checkpoint.
+    Trainer and rollout share only the store, without a process group. With `serve`, actor rank 0 serves the store to the
+    rollout hosts. Actor rank 0 publishes; the other ranks only take part in gathering its weights. All workers of a host share
+    one local checkpoint, so each host fetches a version once.
     """
 
     wire_format = "named_tensors"
@@ -74,27 +75,26 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         trust: str | None = None,
         publisher: Mapping[str, Any] | None = None,
     ) -> None:
-        """What verl hands over first; then `engine_kwargs.deltawire`.
+        """Keyword arguments come from `engine_kwargs.deltawire`.
 
-        `store` is where the chain is, `local` a folder on each rollout host for its checkpoint. With `serve` ("HOST:PORT",
-        port 0: any) rank 0 serves the chain over HTTP from there, and `store` may be left out: the chain is in its memory
-        then. Elsewhere than on loopback that needs a `secret`, or a `secret_file` that all hosts have. With
-        `yields="changed"` an engine gets the tensors that changed since the version before, for engines that load some
-        tensors as well as all; the first time it gets all. `dtype` is what floating point weights are published as: "bfloat16"
-        for masters in float32. Nothing waits longer than `timeout` seconds. `trust` is a file of public keys, of the rollout
-        side; `publisher` has further options of `deltawire.Publisher`. Nothing is cut into buckets here: `bucket_size` is
-        taken and not used.
+        `store`: the chain. `local`: a folder on each rollout host for its checkpoint. `serve` ("HOST:PORT", port 0: any): rank 0
+        serves the chain over HTTP; without a `store` the chain is in its memory. Beyond loopback this needs a `secret`, or a
+        `secret_file` on all hosts.
+
+        `yields="changed"`: the engine gets only the tensors that changed since the last version; the first time all. `dtype`:
+        published dtype of floating-point weights, such as "bfloat16" for float32 masters. `timeout`: seconds to wait. `trust`:
+        file of public keys, on the rollout side. `publisher`: further options of `Publisher`. `bucket_size` is not used.
         """
         if yields not in get_args(Yields):
             raise InvalidArgument(f"deltawire: yields={yields!r}: must be one of {', '.join(get_args(Yields))}")
         if not local or not (store or serve):
             raise InvalidArgument("deltawire: engine_kwargs.deltawire needs `local`, and `store` or `serve`")
         if not timeout > 0:
-            raise InvalidArgument(f"deltawire: timeout is {timeout}, and must be seconds, more than 0")
+            raise InvalidArgument(f"deltawire: timeout={timeout}: must be more than 0 seconds")
         self.is_master = is_master
         self._address, self._secret = serve, secret_of(secret, secret_file)
         self._server: Server | None = None
-        self._url = ""  # that rank 0 serves
+        self._url = ""  # of rank 0's server
         own = store or f"memory:{uuid.uuid4().hex}"
         self._store: Store | None = open_store(own) if is_master or not serve else None
         self._local, self._yields, self._timeout = Path(local), yields, timeout
@@ -102,13 +102,13 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         self._options = {"dtype": dtype, **(publisher or {})}
         self._publisher: Publisher | None = None
         self._sync = ""
-        self._held: Identity | None = None  # what this worker's engine was given, whole
-        self._damaged = False  # the local checkpoint is not what it says: it is proven before it is read again
+        self._held: Identity | None = None  # the last version that the engine got completely
+        self._damaged = False  # the local checkpoint failed verification: the next pull verifies and repairs it
 
-    # ---- verl's order: prepare, build_topology, init_process_group, send and receive at once, finalize
+    # ---- verl calls: prepare, build_topology, init_process_group, send and receive concurrently, finalize
 
     def prepare(self) -> dict[str, Any]:
-        """A name for this sync, and where versions are sent from, by rank 0 of the trainer."""
+        """On rank 0 of the trainer: a name for this sync, and the URL of its server."""
         if not self.is_master:
             return {}
         if self._address and self._server is None:
@@ -119,7 +119,7 @@ class DeltawireCheckpointEngine(CheckpointEngine):
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[dict[str, Any]]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        """Everyone learns the name of the sync, and where the chain is served."""
+        """Pass the name of the sync and the URL to all workers."""
         if "sync" not in metadata[0]:
             raise InvalidArgument("deltawire: the first worker of the actor group is not rank 0, verl's master")
         said = {name: metadata[0][name] for name in ("sync", "url")}
@@ -129,21 +129,21 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         return actors, rollout
 
     def init_process_group(self, sync: str, url: str = "") -> None:
-        """There is no group of verl's: remember the sync's name, and where rank 0 serves."""
+        """Remember the name of the sync and the URL; there is no process group."""
         self._sync = sync
-        if url != self._url and not self.is_master:  # the first sync, or a trainer that began anew
+        if url != self._url and not self.is_master:  # the first sync, or a restarted trainer
             self._store = open_store(url, secret=self._secret)
         self._url = url
 
     async def send_weights(
         self, weights: Iterable[tuple[str, torch.Tensor]], global_steps: int | None = None
     ) -> dict[str, float]:
-        """Publish a version, and say which in the store. Every rank takes part; what rank 0 publishes is on the host before.
+        """Publish a version, and note its identity in the store. Every rank calls it; rank 0 first copies weights to the host.
 
-        Returns verl's metrics of the sync. What fails here is raised by the receivers too.
+        Returns metrics for verl. If publishing fails, the receivers raise the error too.
         """
         if not self.is_master:
-            for _ in weights:  # a collective, each of them
+            for _ in weights:  # gathering each tensor is a collective
                 pass
             return {}
         try:
@@ -161,10 +161,10 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         }
 
     async def receive_weights(self, global_steps: int | None = None) -> AsyncGenerator[tuple[str, torch.Tensor], None]:
-        """Names and tensors of the version that is sent now, all or those that changed, proven by the chain's digests.
+        """Yield names and tensors of the version being sent, all or the changed ones.
 
-        `BaseMismatch` after the last of them if one is not what the trainer published; the next sync then repairs the folder
-        and gives all of them. A folder of another run is refused before the first.
+        `BaseMismatch` after the last one if a tensor does not match the digests of the version; the next sync then repairs the
+        folder and yields all tensors. A folder of another run is refused at the start.
         """
         held, self._held = self._held, None
         store = self._the_store
@@ -186,17 +186,17 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         log.info("deltawire: step %s is %s", global_steps, version)
 
     def finalize(self) -> None:
-        """The sync is over everywhere: what was said of it goes."""
+        """Remove the note of the sync; all workers are done."""
         if self.is_master and self._sync and self._store is not None:
             self._store.remove(_note_name(self._sync))
         self._sync = ""
 
-    # ---- what they are made of
+    # ---- implementation
 
     @property
     def _the_store(self) -> Store:
         if self._store is None:
-            raise InvalidArgument("deltawire: call init_process_group() first: it says where the chain is served")
+            raise InvalidArgument("deltawire: call init_process_group() first; it sets the URL of the chain")
         return self._store
 
     def _publish(self, tensors: list[tuple[str, torch.Tensor]]) -> PublishReport:
@@ -208,7 +208,7 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         self._the_store.put(_note_name(self._sync), json.dumps(word).encode())
 
     async def _word(self, store: Store) -> Identity:
-        """What the trainer said of this sync: which version it is."""
+        """Wait for the trainer's note: the version of this sync."""
 
         def look() -> dict[str, Any] | None:
             try:
@@ -217,51 +217,43 @@ class DeltawireCheckpointEngine(CheckpointEngine):
                 return None
             return said
 
-        said = await _until(look, self._timeout, f"{store.url}: the trainer published no version of this sync")
+        said = await _until(look, self._timeout, f"{store.url}: the trainer did not publish a version for this sync")
         if "error" in said:
-            raise Unavailable(f"{store.url}: the trainer did not publish: {said['error']}")
+            raise Unavailable(f"{store.url}: the trainer failed to publish: {said['error']}")
         return Identity(str(said["run"]), int(said["version"]), str(said["manifest"]))
 
     async def _pull(self, store: Store, version: Identity) -> None:
-        """Bring the host's checkpoint there, or wait until another worker of this host has."""
+        """Pull the version into the host's checkpoint, or wait until another worker of this host has."""
         accept = Accept(trust=self._accept.trust, run=version.run)
 
         def pull() -> bool | None:
-            if not self._damaged and self._has(version):
+            if not self._damaged and local_identity(self._local) == version:
                 return True
             try:
                 with Replica(store, self._local, accept=accept, verify_all=self._damaged) as replica:
                     replica.pull(version.version)
-            except Conflict:  # the folder's lock: another worker of this host is at it
+            except Conflict:  # another worker of this host holds the lock
                 return None
             self._damaged = False
-            return self._has(version) or None
+            return local_identity(self._local) == version or None
 
-        await _until(pull, self._timeout, f"{self._local}: {version} did not come; another process holds the folder")
-
-    def _has(self, version: Identity) -> bool:
-        """Whether the folder says so: an earlier run leaves the same numbers behind."""
-        try:
-            state = read_replica_state(self._local)
-        except Error:
-            return False
-        return state.patching_to is None and state.identity == version
+        await _until(pull, self._timeout, f"{self._local}: another process holds the folder and did not pull {version}")
 
 
 async def _until(look: Callable[[], T | None], timeout: float, why: str) -> T:
-    """What `look` gives, as soon as it does. `Unavailable` after so many seconds. No thread waits meanwhile."""
+    """Poll `look` until it returns a value; `Unavailable` after `timeout` seconds. Blocks no thread between polls."""
     end = time.monotonic() + timeout
     pause, longest = _LOOK_SECONDS
     while (found := await asyncio.to_thread(look)) is None:
         if time.monotonic() >= end:
-            raise Unavailable(f"{why} in {timeout:g} s")
+            raise Unavailable(f"{why} within {timeout:g} s")
         await asyncio.sleep(pause)
         pause = min(longest, 1.5 * pause)
     return found
 
 
 def _changed(chain: Chain, held: Identity, version: Identity) -> set[str] | None:
-    """Tensors that differ between two versions; None: any may."""
+    """Tensors that differ between two versions; None: unknown."""
     if held.run != version.run or held.version > version.version:
         return None
     names: set[str] = set()
@@ -273,7 +265,7 @@ def _changed(chain: Chain, held: Identity, version: Identity) -> set[str] | None
 
 
 def _device() -> torch.device:
-    """Where verl's adapters want tensors: they hand a GPU's memory on to their engine."""
+    """The device where verl's adapters expect tensors."""
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
 
 

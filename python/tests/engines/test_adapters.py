@@ -162,12 +162,12 @@ def test_keeps_extra_files_of_an_adapter(model, tmp_path):
 
 def test_refuses_models_that_are_not_adapters(model, tmp_path):
     store = str(tmp_path / "store")
-    with pytest.raises(dw.InvalidArgument, match="needs a PEFT model, and got LlamaForCausalLM"):
+    with pytest.raises(dw.InvalidArgument, match="needs a PEFT model, not LlamaForCausalLM"):
         dw.Publisher(store, tiny(), adapter=True)
     with pytest.raises(dw.InvalidArgument, match="adapter 'nobody': the model has default"):
         dw.Publisher(store, model, adapter="nobody")
     other = peft.get_peft_model(tiny(), peft.IA3Config(target_modules=["k_proj"], feedforward_modules=[]))
-    with pytest.raises(dw.Unsupported, match="engines serve LORA"):
+    with pytest.raises(dw.Unsupported, match="engines serve only LORA"):
         dw.Publisher(store, other, adapter=True)
     with pytest.raises(dw.InvalidArgument, match="adapter and quantize: engines load LoRA in floating point"):
         dw.Publisher(store, model, adapter=True, quantize="fp8-block")

@@ -295,7 +295,7 @@ def test_failed_resume_is_retried_and_not_ready(world):
     wait_until(lambda: world.server.go_on() or world.server.paused)
     status, words = world.server.ready()
     assert status == 503
-    assert "could not be resumed: the engine core does not answer" in words["error"]
+    assert "cannot resume the paused engine: the engine core does not answer" in words["error"]
     world.server.go_on()
     assert world.server.paused
     world.server.resume_error = ""

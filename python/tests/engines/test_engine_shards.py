@@ -177,7 +177,7 @@ def test_worker_without_a_delta_path_fetches_the_whole_once(tmp_path: Path, capl
         world.served.attach()
         world.served.go_to(number)
         world.served.assert_serves(world.engines())
-        assert "no deltas lead" in fallbacks(caplog)[0]
+        assert "no usable deltas" in fallbacks(caplog)[0]
         assert world.local() == number
         world.go_on()
         world.go_on()

@@ -132,7 +132,7 @@ def test_host_reads_from_a_serving_trainer(tmp_path: Path) -> None:
     [
         ({"transport": "pigeon"}, "must be one of store, nixl, group"),
         ({"transport": "tcp"}, "must be one of store, nixl, group"),
-        ({"store": ""}, "both `store` and `local` are needed"),
+        ({"store": ""}, "`store` and `local` are required"),
         ({"transport": "nixl"}, "needs a `store` at http"),
         ({"transport": "group"}, "needs `master_address` and `master_port`"),
         ({"transport": "group", "master_address": "a", "master_port": 70000}, "needs `master_address` and `master_port`"),

@@ -19,7 +19,7 @@ from deltawire import _core
 from deltawire._internal.identity import ANY, Wanted
 from deltawire._internal.stores import store_handle
 from deltawire.engines.checkpoint import LocalCheckpoint
-from deltawire.engines.host import Host, local_identity
+from deltawire.engines.host import Host, local_identity, look_now
 from deltawire.engines.loads import record_loads
 from deltawire.engines.map import EngineMap, bits, boxes_of
 from deltawire.engines.settings import Settings
@@ -449,7 +449,7 @@ def test_one_host_pulls_and_others_wait(tmp_path):
         held = identity(chain, version)
         assert first.wait_for(Wanted(version), 30) == second.wait_for(ANY, 30) == held
         worker = WorkerFile(chain.local, "engine", served=held, reads_local=True, pause=0.0125)
-        first.look()
+        look_now(chain.local)
         wait_until(lambda: dw.read_replica_state(chain.local).serving == held)
         beats = Path(chain.store) / "replicas"
         wait_until(lambda: [json.loads(beat.read_text()).get("pause_microseconds") for beat in beats.iterdir()] == [12500])

@@ -128,7 +128,7 @@ def uint32(*values: int) -> Any:
         ((np.zeros(4), uint32(1).reshape(1, 1), np.zeros(1)), "list 1: offsets must be an array of one dimension"),
         ((np.zeros(4), [1], np.zeros(1)), "list 1: offsets must be an array of one dimension"),
         ((np.zeros(4), uint32(1), np.zeros(2)), "list 1: 1 offsets of elements of 8 bytes, but 16 bytes of values"),
-        ((np.zeros(4), uint32(1), np.zeros(1, np.int64)), "list 1: an array of F64 and values of I64; give the same dtype"),
+        ((np.zeros(4), uint32(1), np.zeros(1, np.int64)), "list 1: the array has dtype F64, its values I64; pass the same dtype"),
         ((np.zeros(4), uint32(1), b"1234567"), "list 1: 1 offsets of elements of 8 bytes, but 7 bytes of values"),
         ((np.zeros((4, 4))[:, :2], uint32(1), np.zeros(1)), "list 1.* is not contiguous"),
         ((np.broadcast_to(np.zeros(4), 4), uint32(1), np.zeros(1)), "list 1.* (is read-only|cannot be written)"),

@@ -100,7 +100,7 @@ def test_ready_again_when_the_engine_resumes(world, monkeypatch):
     client.engine_core.num_failures = 1
     wait_until(lambda: server.go_on() or client.engine_core.is_paused)
     status, words = server.ready()
-    assert (status, "could not be resumed" in words["error"]) == (503, True)
+    assert (status, "cannot resume the paused engine" in words["error"]) == (503, True)
     world.step(2)
     wait_until(lambda: server.members[0].worker.staged is not None)
     assert server.http.post("/deltawire/update", params={"version": 2}).status_code == 200  # before the follower tries again

@@ -154,7 +154,7 @@ def test_rounds_masters_first() -> None:
 def test_refuses_scales_that_overflow_bf16() -> None:
     weight = torch.ones(8, 32, dtype=torch.bfloat16)
     weight[0, 0], weight[0, 1] = 3e38, -3e38
-    with pytest.raises(dw.InvalidArgument, match=r'too large, "model.layers.0.mlp.down_proj.weight_scale" would be infinite'):
+    with pytest.raises(dw.InvalidArgument, match=r'too large: "model.layers.0.mlp.down_proj.weight_scale" would be infinite'):
         coded(weight, "int4-g32-asymmetric")
     assert bool(coded(weight, "int4-g32")["weight_scale"].isfinite().all())
     assert bool(coded(weight, "fp8-tensor")["weight"].float().isfinite().all())
@@ -312,17 +312,17 @@ def test_accepts_words_without_effect() -> None:
         (FORMATS["int4-g32"] | {"format": "marlin-24"}, dw.Unsupported, "marlin-24"),
         (FORMATS["int4-g32"] | {"transform_config": {"config_groups": {}}}, dw.Unsupported, "transform_config"),
         (FORMATS["int4-g32"] | {"sparsity_config": {"format": "sparse-24-bitmask"}}, dw.Unsupported, "sparse-24-bitmask"),
-        (FORMATS["int4-g32"] | {"ignore": [5]}, dw.InvalidArgument, r"ignore is a list of names, not \[5\]"),
-        (FORMATS["fp8-block"] | {"modules_to_not_convert": "x"}, dw.InvalidArgument, "modules_to_not_convert is a list"),
-        (FORMATS["nvfp4"] | {"ignore": "x"}, dw.InvalidArgument, "ignore is a list"),
+        (FORMATS["int4-g32"] | {"ignore": [5]}, dw.InvalidArgument, r"ignore must be a list of names, not \[5\]"),
+        (FORMATS["fp8-block"] | {"modules_to_not_convert": "x"}, dw.InvalidArgument, "modules_to_not_convert must be a list"),
+        (FORMATS["nvfp4"] | {"ignore": "x"}, dw.InvalidArgument, "ignore must be a list"),
         (FORMATS["fp8-block"] | {"scale_fmt": "UE8M0"}, dw.Unsupported, "scale_fmt 'UE8M0'"),
         (FORMATS["mxfp8"] | {"scale_fmt": "float"}, dw.Unsupported, "scale_fmt 'float'"),
         (FORMATS["fp8-block"] | {"weight_block_size": [10**30, 128]}, dw.InvalidArgument, "a block must have rows and columns"),
-        (_int4({"targets": "Linear"}), dw.InvalidArgument, "targets is a list of names, not 'Linear'"),
+        (_int4({"targets": "Linear"}), dw.InvalidArgument, "targets must be a list of names, not 'Linear'"),
         (_int4(actorder="group"), dw.Unsupported, "actorder 'group'"),
-        (_int4(symmetric="no"), dw.InvalidArgument, "symmetric is true or false"),
+        (_int4(symmetric="no"), dw.InvalidArgument, "symmetric must be true or false"),
         *(
-            (_int4(group_size=size), dw.InvalidArgument, "a group_size is a number of columns")
+            (_int4(group_size=size), dw.InvalidArgument, "group_size must be a number of columns")
             for size in ("32", 32.0, -32, None)
         ),
     ],

@@ -67,7 +67,7 @@ def test_kernel_matches_torch(kind: str, dtype: Any) -> None:
 def test_refuses_non_finite_weights_by_name(value: float) -> None:
     weight = torch.ones(130, 130)
     weight[129, 129] = value
-    with pytest.raises(dw.InvalidArgument, match='tensor "w": holds NaN or an infinity'):
+    with pytest.raises(dw.InvalidArgument, match='tensor "w": contains NaN or an infinity'):
         Fp8Blocks("w", weight, Fp8Block(), "BF16")
 
 
@@ -241,7 +241,7 @@ def test_nan_in_the_last_tensor_commits_nothing(name: str, tmp_path: Path) -> No
         for number in range(2):  # a version that is stored whole, and a delta
             good = state[last][255, 255].clone()
             state[last][255, 255] = float("nan")
-            with pytest.raises(dw.InvalidArgument, match=f'tensor "{last}": holds NaN'):
+            with pytest.raises(dw.InvalidArgument, match=f'tensor "{last}": contains NaN'):
                 publisher.publish()
             state[last][255, 255] = good
             assert publisher.publish().number == number

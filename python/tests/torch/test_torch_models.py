@@ -160,7 +160,7 @@ def test_rejects_values_that_are_not_tensors(store: str) -> None:
         def get_extra_state(self) -> dict[str, int]:
             return {"steps": 3}
 
-    with pytest.raises(dw.InvalidArgument, match='"_extra_state" is a dict, not a tensor: leave it out with dw.Select'):
+    with pytest.raises(dw.InvalidArgument, match='"_extra_state" is a dict, not a tensor; exclude it with dw.Select'):
         dw.Publisher(store, Extra(2, 2)).publish()
     dw.Publisher(store, Extra(2, 2), select=dw.Select(exclude="*_extra_state")).publish()
 

@@ -238,9 +238,9 @@ def test_ends_without_a_first_version(wait: bool, tmp_path: Path) -> None:
 
 
 def test_rejects_invalid_options(tmp_path: Path, store: str) -> None:
-    with pytest.raises(dw.InvalidArgument, match="every is 0"):
+    with pytest.raises(dw.InvalidArgument, match="every=0"):
         PublishCallback(store, every=0)
-    with pytest.raises(dw.InvalidArgument, match="on_error is 'ignore'"):
+    with pytest.raises(dw.InvalidArgument, match="on_error='ignore'"):
         PublishCallback(store, on_error="ignore")
     with pytest.raises(dw.InvalidArgument, match="not as int8"):
         PublishCallback(store, dtype=torch.int8)

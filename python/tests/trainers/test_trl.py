@@ -159,7 +159,7 @@ def test_hanging_store_times_out() -> None:
     transfer.init_weight_transfer()
     store.open.clear()
     model["layers.0.weight"][0, 0] = 7
-    with pytest.raises(dw.Unavailable, match=r"not committed after 2 s"):
+    with pytest.raises(dw.Unavailable, match=r"not committed within 2 s"):
         sync(transfer, model)
     store.open.set()
     with contextlib.suppress(dw.Unavailable):  # a slow machine may take longer; that it is committed is what counts
@@ -263,7 +263,7 @@ def test_maps_trainer_names_to_checkpoint_names(store: str) -> None:
     ("options", "error", "words"),
     [
         ({"wait": "soon"}, dw.InvalidArgument, "captured, published, applied"),
-        ({"wait": "applied"}, dw.InvalidArgument, "needs the base_url"),
+        ({"wait": "applied"}, dw.InvalidArgument, "needs base_url"),
         ({"timeout": 0}, dw.InvalidArgument, "more than 0"),
         ({"dtype": "int8"}, dw.InvalidArgument, "int8"),
         ({"ranks": None}, TypeError, "no option 'ranks'"),

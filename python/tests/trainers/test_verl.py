@@ -178,7 +178,7 @@ def test_failed_publish_raises_on_both_sides(store: str, tmp_path: Path) -> None
 def test_receive_times_out(store: str, tmp_path: Path) -> None:
     fleet = Fleet(store, [tmp_path], timeout=0.2)
     fleet.prepare()
-    with pytest.raises(dw.Unavailable, match="published no version of this sync in 0.2 s"):
+    with pytest.raises(dw.Unavailable, match="did not publish a version for this sync within 0.2 s"):
         asyncio.run(fleet.receive())
 
 

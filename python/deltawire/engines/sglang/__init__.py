@@ -1,7 +1,6 @@
-"""SGLang: a server that follows a chain by itself, or goes to a version when `/update_weights_from_tensor` says so.
+"""SGLang: a server that follows a chain, or goes to a version on `/update_weights_from_tensor` (docs/sglang.md).
 
-See docs/sglang.md. `plugin` is what SGLang calls in its processes, `scheduler` and `server` are the two halves that it hooks in,
-and `load` is the custom weight loader.
+`register` is the plugin, `scheduler` and `server` are hooked into SGLang's processes, and `load` is the custom weight loader.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from deltawire.engines.sglang.loader import load
 
 __all__ = ["load"]
 
-# What is hooked into, by SGLang's own registry. Where one is missing SGLang would not start.
+# Functions to hook with SGLang's registry. SGLang would not start if one is missing.
 _SERVING = "sglang.srt.utils.common.set_uvicorn_logging_configs"
 _UPDATE = "sglang.srt.model_executor.model_runner_components.weight_updater.WeightUpdater.update_weights_from_tensor"
 _HOOKS = (_SERVING,)
@@ -22,7 +21,7 @@ _SCHEDULER_HOOKS = (_UPDATE, "sglang.srt.managers.scheduler.Scheduler.init_reque
 
 
 def register() -> None:
-    """Hook in what this process needs. Modules of SGLang it has not imported are left alone: importing them costs seconds."""
+    """Install the hooks for this process. Does not import modules of SGLang, which takes seconds."""
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
     from sglang.version import __version__
 
@@ -31,7 +30,7 @@ def register() -> None:
         return
     follows = Settings.from_environment() is not None
     if follows and "sglang.srt.managers.io_struct" in sys.modules:
-        import deltawire.engines.sglang.messages  # noqa: F401, also for the process between the server and several schedulers
+        import deltawire.engines.sglang.messages  # noqa: F401, also for the process between server and schedulers
     if is_scheduler:
         from deltawire.engines.sglang import loader, scheduler
 
@@ -39,7 +38,7 @@ def register() -> None:
         if follows:
             scheduler.register()
     if follows:
-        # The last call before the HTTP server runs; that module is imported only after plugins are.
+        # The last call before the HTTP server runs; its module is imported after plugins.
         HookRegistry.register(_SERVING, _before_serving, HookType.BEFORE)
 
 

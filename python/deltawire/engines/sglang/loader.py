@@ -1,4 +1,4 @@
-"""The custom weight loader: `--custom-weight-loader deltawire.engines.sglang.load`. It never raises: SGLang would end."""
+"""The custom weight loader: `--custom-weight-loader deltawire.engines.sglang.load`. An exception would end SGLang."""
 
 from __future__ import annotations
 
@@ -10,47 +10,44 @@ import torch
 
 from deltawire._internal.identity import Wanted
 from deltawire._internal.ranks import Group
-from deltawire.engines.group import Alone
+from deltawire.engines.group import Alone, failed
 from deltawire.engines.member import Member
 from deltawire.engines.settings import Settings
-from deltawire.errors import Error, InvalidArgument, Unsupported
+from deltawire.errors import InvalidArgument, Unsupported
 from deltawire.torch.reader import ProcessGroup
 
 log = logging.getLogger("deltawire")
 
 VERSION = "deltawire.version"
-"""A tensor of this name and one element asks for that version of the store's run, or a later one.
+"""A tensor of this name with one element requests that version of the store's run, or a later one.
 
-Without it: the newest that the host holds."""
+Default: the newest version on the host."""
 
-# Of SGLang's ways to keep weights those that leave them as they were loaded.
+# Methods of SGLang that keep weights as they are loaded.
 _PLAIN_METHODS = ("UnquantizedLinearMethod", "UnquantizedEmbeddingMethod")
 
 _member: Member | None = None  # of this process
-_places: dict[str, int] = {}  # where its parameters were when they were mapped
+_places: dict[str, int] = {}  # addresses of its parameters when they were mapped
 _outcome: dict[str, Any] | None = None  # of the last `load`
-_MAX_WAIT = 60.0  # seconds for a version that was asked for: SGLang ends a server whose scheduler does not go on for long
+_MAX_WAIT = 60.0  # seconds for a requested version: SGLang ends a server whose scheduler hangs
 
 on_version: Callable[[], None] | None = None
-"""What the scheduler wants to do when the version has changed."""
+"""Called when the version has changed."""
 
 
 def load(model: torch.nn.Module, named_tensors: Any) -> None:
-    """Go to the newest version that this host holds. What came of it is in the answer of `/update_weights_from_tensor`."""
+    """Go to the newest version on this host. `/update_weights_from_tensor` returns the outcome."""
     global _outcome
     try:
         _outcome = _load(model, named_tensors)
-    except Exception as error:  # it would end the server
-        known = isinstance(error, Error)
-        if not known:
-            log.exception("deltawire: load")
-        _outcome = {"error": str(error) if known else f"{type(error).__name__}: {error}"}
+    except Exception as error:  # an exception would end the server
+        _outcome = failed("load", error)
     if "error" in _outcome:
         log.error("deltawire: %s", _outcome["error"])
 
 
 def report_outcome(result: Any, *_: Any, load_format: str | None = None, **__: Any) -> tuple[bool, str] | None:
-    """After SGLang's call of a loader: what ours did is the answer, instead of "Success" whatever happened."""
+    """Replace SGLang's answer, which is always "Success", by the outcome of `load`."""
     global _outcome
     outcome, _outcome = _outcome, None
     if load_format != "deltawire.engines.sglang.load" or outcome is None:
@@ -61,10 +58,10 @@ def report_outcome(result: Any, *_: Any, load_format: str | None = None, **__: A
 
 
 def member_of(model: torch.nn.Module) -> Member:
-    """Of this process, which has one model that is served; made the first time."""
+    """The member of this process, for its only model; created on first use."""
     global _member, _places
     if _member is not None and _member.model is not model:
-        raise Unsupported("a draft model is not updated; it keeps its weights")
+        raise Unsupported("draft models are not updated")
     if _member is None:
         settings = Settings.from_environment()
         if settings is None:
@@ -86,7 +83,7 @@ def _load(model: torch.nn.Module, named_tensors: Any) -> dict[str, Any]:
     if _places_of(model) != _places:
         raise Unsupported(
             "SGLang has moved this model's weights for the update, so they cannot be patched in place; let the server follow "
-            "by itself (DELTAWIRE_FOLLOW=1) or reload from disk"
+            "the chain (DELTAWIRE_FOLLOW=1) or reload from disk"
         )
     wanted = [int(tensor.reshape(-1)[0]) for name, tensor in named_tensors or [] if name == VERSION]
     before = member.served
@@ -101,10 +98,10 @@ def _places_of(model: torch.nn.Module) -> dict[str, int]:
 
 
 def reload(model: torch.nn.Module, tensors: Any) -> None:
-    """SGLang's own way to load tensors into a model that is served.
+    """Load tensors into a served model with SGLang's own loader.
 
-    Where something is packed or quantised after loading, `tensors` are all weights, as `/update_weights_from_disk` has them:
-    what SGLang does after loading is done to all modules, and not all of them bear it twice.
+    If weights are packed or quantised after loading, `tensors` must be all weights, as in `/update_weights_from_disk`: SGLang
+    processes all modules again, and not every module supports that twice.
     """
     from sglang.srt.model_loader.loader import DefaultModelLoader
 
@@ -118,7 +115,7 @@ def reload(model: torch.nn.Module, tensors: Any) -> None:
 
 
 def _is_plain(model: torch.nn.Module) -> bool:
-    """Whether nothing is packed or quantised after loading."""
+    """Whether no weights are packed or quantised after loading."""
     return all(type(method).__name__ in _PLAIN_METHODS for method in _methods(model))
 
 

@@ -1,4 +1,4 @@
-"""The half in SGLang's scheduler processes, which hold the weights: calls of the server, between two steps."""
+"""In SGLang's scheduler processes, which hold the weights: handles calls of the server between two steps."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from deltawire.engines.group import agree, gather
+from deltawire._internal.identity import Identity, salted
+from deltawire.engines.group import agree, failed, gather
 from deltawire.engines.member import Member
 from deltawire.engines.sglang import loader
 from deltawire.engines.sglang.messages import DeltawireReqInput, DeltawireReqOutput
-from deltawire.errors import Error
 
 log = logging.getLogger("deltawire")
 
 _SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
-_NAMESPACE = "_maybe_namespace_elastic_radix_cache"  # where SGLang itself tells cached prefixes apart
+_NAMESPACE = "_maybe_namespace_elastic_radix_cache"  # by which SGLang separates cached prefixes
 
 
 def register() -> None:
@@ -38,12 +38,12 @@ def _take_calls(_: Any, scheduler: Any) -> None:
 
 
 def _attach(_: Any, scheduler: Any, *__: Any, **___: Any) -> None:
-    """The model is loaded and everything that changes it afterwards is done; no request is served yet."""
+    """Attach after the model is loaded and processed, before requests are served."""
     if getattr(scheduler, "draft_worker", None) is not None:
-        log.warning("deltawire: the draft model is not updated with the chain: fewer of its tokens will be accepted")
+        log.warning("deltawire: the draft model is not updated; fewer of its tokens will be accepted")
     loader.on_version = lambda: _note_version(scheduler)
     answer = _call(scheduler, "attach", {})
-    if "error" in answer:  # the server's half tries again, and says so to those who ask
+    if "error" in answer:  # the follower retries and reports it
         log.warning("deltawire: %s", answer["error"])
 
 
@@ -53,7 +53,7 @@ def _answer(scheduler: Any, request: DeltawireReqInput) -> DeltawireReqOutput:
 
 
 def _all_answers(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """Only the first worker of a server can speak with it."""
+    """The answers of all workers: only the first one can reply to the server."""
     try:
         return gather(loader._group(), answer)
     except Exception as error:
@@ -61,7 +61,7 @@ def _all_answers(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _call(scheduler: Any, call: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Nothing is raised: it would end the server."""
+    """Call the member. An exception would end the server."""
     try:
         member = loader.member_of(scheduler.tp_worker.model_runner.model)
         if call not in ("update", "revert"):
@@ -70,20 +70,17 @@ def _call(scheduler: Any, call: str, options: dict[str, Any]) -> dict[str, Any]:
         with _stopped(scheduler, member):
             answer = member.call(call, **options)
         return answer | {"seconds": time.perf_counter() - began}
-    except Error as error:
-        return {"error": str(error)}
     except Exception as error:
-        log.exception("deltawire: %s", call)
-        return {"error": f"{type(error).__name__}: {error}"}
+        return failed(call, error)
 
 
 @contextlib.contextmanager
 def _stopped(scheduler: Any, member: Member) -> Iterator[None]:
-    """A call is handled between two steps. A step may still run on the GPU; and caches may have to go."""
+    """Around an update between two steps: wait for the GPU, and drop caches if needed."""
     from sglang.srt.managers.io_struct import ContinueGenerationReqInput, PauseGenerationReqInput
 
     before, was_paused = member.served, scheduler._engine_paused
-    # All workers do the same, though one may see a new version a little later. Of what wrong weights computed nothing stays.
+    # All workers decide the same, even if one sees the new version later. Caches of wrong weights are dropped.
     gathered = gather(member.group, (member.newest != before, member.is_suspect))
     is_suspect = any(suspect for _, suspect in gathered)
     keep = member.settings.keep_cache and hasattr(type(scheduler), _NAMESPACE) and not is_suspect
@@ -95,11 +92,11 @@ def _stopped(scheduler: Any, member: Member) -> Iterator[None]:
         yield
         if member.served != before or is_suspect:
             _note_version(scheduler)
-            if not keep and not retracted:  # it came while it was waited for
+            if not keep and not retracted:  # the version arrived during the call
                 scheduler.pause_generation(PauseGenerationReqInput(mode="retract"))
                 retracted = True
             if not keep and not scheduler.flush_cache(empty_cache=False):
-                log.warning("deltawire: cached prefixes of %s remain", before)
+                log.warning("deltawire: cannot drop the cached prefixes of %s", before)
     finally:
         if retracted and not was_paused:
             scheduler.continue_generation(ContinueGenerationReqInput(torch_empty_cache=False))
@@ -113,26 +110,20 @@ def _wait_for_device(member: Member) -> None:
         torch.get_device_module(device).synchronize(device)
 
 
-def _salted(key: str | None) -> str | None:
-    """Requests find prefixes of those alone that came with the same version."""
-    member = loader._member
-    served = None if member is None else member.served
-    if served is None:
-        return key
-    own = (key or "").split("|deltawire=")[0]
-    return f"{own}|deltawire={served.run}/{served.version}/{served.manifest}"
+def _served() -> Identity | None:
+    return None if loader._member is None else loader._member.served
 
 
 def _salt(_: Any, scheduler: Any, request: Any) -> None:
-    request.extra_key = _salted(request.extra_key)
+    request.extra_key = salted(request.extra_key, _served())
 
 
 def _note_version(scheduler: Any) -> None:
-    """Tokens from now on are the new version's. Requests that have not begun must not find the old one's prefixes."""
-    served = None if loader._member is None else loader._member.served
+    """Label tokens with the new version. Requests that have not started must not reuse prefixes of the old one."""
+    served = _served()
     if served is None:
         return
     scheduler.record_weight_version_change(new_version=str(served.version))
     for request in scheduler.waiting_queue:
         if not request.output_ids and not request.kv.holds_kv:
-            request.extra_key = _salted(request.extra_key)
+            request.extra_key = salted(request.extra_key, served)

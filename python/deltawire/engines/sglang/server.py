@@ -1,4 +1,4 @@
-"""The half in SGLang's HTTP server: follows the chain by itself, and answers what operators ask."""
+"""In SGLang's HTTP server: follows the chain, and adds routes for operators."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ log = logging.getLogger("deltawire")
 
 
 def follow(http_server: Any) -> None:
-    """Add the routes, and a task that lives as long as the server does."""
+    """Add the routes, and a task that runs as long as the server."""
     app, state, settings = http_server.app, http_server.get_global_state(), Settings.from_environment()
     add_routes(app, "docs/sglang.md")
     for route in app.routes:
         if getattr(route, "path", None) in ("/deltawire/prove", "/deltawire/update"):
-            route.endpoint._auth_level = AuthLevel.ADMIN_OPTIONAL  # as /update_weights_from_tensor has it
+            route.endpoint._auth_level = AuthLevel.ADMIN_OPTIONAL  # as for /update_weights_from_tensor
     app.state.deltawire = None
     if state is None or settings is None or not getattr(app, "is_single_tokenizer_mode", False):
-        log.warning("deltawire: a server with --tokenizer-worker-num over 1 does not follow by itself")
+        log.warning("deltawire: a server with --tokenizer-worker-num over 1 cannot follow a chain")
         return
     begun = app.router.lifespan_context
 
@@ -49,10 +49,10 @@ def follow(http_server: Any) -> None:
 
 
 class SglangDoor:
-    """The schedulers, from inside the HTTP server's process, in SGLang's own channel.
+    """Calls to the schedulers from the HTTP server, in SGLang's own channel.
 
-    There is no pause to end: a scheduler handles a call between two steps, all of it, and retracts requests and drops caches
-    there where the settings want it. A server that was paused by somebody else stays so.
+    It needs no pause: a scheduler handles a call between two steps, and retracts requests and drops caches itself. If another
+    caller has paused the server, it stays paused.
     """
 
     def __init__(self, manager: Any) -> None:
@@ -61,16 +61,16 @@ class SglangDoor:
         from sglang.utils import TypeBasedDispatcher
 
         self._manager = manager
-        # Of the last update. A call waits until the step that runs is done: that is no pause.
+        # Of the last update, without waiting for the running step.
         self.paused_seconds: float | None = None
         self.num_engines: int = get_parallel().num_dp_ranks
         self._ask = FanOutCommunicator(manager._dispatch_to_scheduler, self.num_engines)
         manager._result_dispatcher += TypeBasedDispatcher([(DeltawireReqOutput, self._ask.handle_recv)])
 
     async def call(self, call: str, **options: Any) -> list[dict[str, Any]]:
-        """On all workers, between two steps."""
+        """Call all workers, between two steps."""
         self._manager.auto_create_handle_loop()
-        # Shielded: the answer of a call that nobody waits for any more would be taken for the next one's.
+        # Shielded: the answer of a cancelled call would be taken for that of the next call.
         outputs = await asyncio.shield(self._ask(DeltawireReqInput(call=call, options=options)))
         answers = [answer for output in outputs for answer in output.answers]
         if call == "update":
@@ -84,7 +84,7 @@ class SglangDoor:
         """Part of the update."""
 
     async def set_version(self, served: Identity) -> None:
-        """In SGLang's own field, which it gives with every output."""
+        """Set SGLang's weight version, which it returns with every output."""
         from sglang.srt.managers.io_struct import UpdateWeightVersionReqInput
 
         words = UpdateWeightVersionReqInput(new_version=str(served.version), abort_all_requests=False)

@@ -1,10 +1,10 @@
 """vLLM: `vllm serve MODEL --weight-transfer-config '{"backend": "deltawire"}'`.
 
-- `plugin`: what vLLM calls in each of its processes (entry point `vllm.general_plugins`)
-- `engine`: the weight-transfer engine in each worker
-- `server`: in the API server: follows by itself, and answers /deltawire/status, /deltawire/ready and /deltawire/metrics
+- `plugin`: called in each process of vLLM (entry point `vllm.general_plugins`)
+- `engine`: the weight-transfer engine in each worker; `core`: version labels in the engine core
+- `server`: in the API server: follows the chain, and adds routes for operators; `pauses`: who has paused the engine
 - `trainer`: the trainer's side, for vLLM's own `send_weights()`
-- `patches`: lists of vLLM's own patch objects, from a chain or two states, and back
+- `adapter_server`, `adapter_worker`: LoRA adapters
 
-Nothing here is imported before vLLM is.
+Only `plugin` may be imported before vLLM.
 """

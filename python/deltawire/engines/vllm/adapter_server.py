@@ -1,4 +1,4 @@
-"""Adapters from inside vLLM's API server."""
+"""LoRA adapters in vLLM's API server."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 from vllm.lora.request import LoRARequest
 
 from deltawire.engines.follower import same
+from deltawire.engines.vllm.plugin import wrap
 from deltawire.engines.vllm.server import call_workers
 from deltawire.errors import InvalidArgument
 
 
 class VllmAdapters:
-    """Each version is an adapter of its own for vLLM, with a number, a name and a path that no other has.
+    """Each version is a separate adapter in vLLM, with its own number, name and path.
 
-    So requests that run keep theirs, and cached prefixes, which vLLM finds by name and path, are never another version's.
-    Clients ask for the name, which leads to the newest; answers say `NAME@VERSION`.
+    So running requests keep their version, and cached prefixes, which vLLM finds by name and path, are not shared between
+    versions. Clients use the plain name for the newest version; answers contain `NAME@VERSION`.
     """
 
     def __init__(self, client: Any, state: Any) -> None:
@@ -26,7 +27,7 @@ class VllmAdapters:
         self._guard_requests()
 
     async def load(self, label: str, folder: Path) -> LoRARequest:
-        """On all workers, between two steps; where one cannot, on none."""
+        """Load on all workers or none, between two steps."""
         number = self._models.lora_id_counter.inc(1)
         answers = await self._call("load", label=label, number=number, folder=str(folder))
         try:
@@ -37,26 +38,26 @@ class VllmAdapters:
         return LoRARequest(lora_name=label, lora_int_id=number, lora_path=str(folder))
 
     async def unload(self, handle: LoRARequest) -> None:
-        """On all workers."""
+        """Unload on all workers."""
         self._gone.add(handle.lora_int_id)
         same(await self._call("unload", number=handle.lora_int_id))
 
     def serve(self, name: str, handle: LoRARequest) -> None:
-        """One assignment: a request has the old one or the new one."""
+        """Switch the name, atomically."""
         models = self._models
         known = models.lora_requests.get(name)
         if models.is_base_model(name) or (known is not None and not known.lora_name.startswith(f"{name}@")):
-            raise InvalidArgument(f"the server already has a model {name}: give the adapter another name")
+            raise InvalidArgument(f"the server already has a model {name}; use another name for the adapter")
         models.lora_requests[name] = handle
         _list_by_name(models)
 
     def is_served(self, name: str, handle: LoRARequest) -> bool:
-        """Somebody may have called /v1/unload_lora_adapter."""
+        """False if a client has called /v1/unload_lora_adapter, for example."""
         known = self._models.lora_requests.get(name)
         return known is not None and known.lora_int_id == handle.lora_int_id
 
     def running(self) -> dict[str, int]:
-        """By vLLM's own book of requests."""
+        """Count the running requests of vLLM by adapter."""
         states = self._client.output_processor.request_states.values()
         return Counter(state.lora_name for state in states if state.lora_name is not None)
 
@@ -68,31 +69,26 @@ class VllmAdapters:
         return await call_workers(self._client, "deltawire_adapter", call, **options)
 
     def _guard_requests(self) -> None:
-        """A request whose version is unloaded must not reach the engine, which would end with it."""
+        """Reject requests for unloaded versions, which would crash the engine."""
         core = self._client.engine_core
         add = core.add_request_async
 
         async def add_request_async(request: Any) -> None:
             wanted = request.lora_request
             if wanted is not None and wanted.lora_int_id in self._gone:
-                raise ValueError(f"{wanted.lora_name} was replaced while the request was read: repeat the request")
+                raise ValueError(f"{wanted.lora_name} was replaced while the request was read; repeat the request")
             await add(request)
 
         core.add_request_async = add_request_async
 
 
 def _list_by_name(models: Any) -> None:
-    """/v1/models shows the names that clients ask for, and vLLM would show those of the versions."""
-    known = models.show_available_models
-    if getattr(known, "has_deltawire", False):
-        return
+    """Show plain names in /v1/models, instead of names with versions."""
 
-    async def show_available_models() -> Any:
+    @wrap(models, "show_available_models")
+    async def show_available_models(known: Any) -> Any:
         listed = await known()
         names = {request.lora_name: name for name, request in models.lora_requests.items()}
         for card in listed.data:
             card.id = names.get(card.id, card.id)
         return listed
-
-    show_available_models.has_deltawire = True  # type: ignore[attr-defined]
-    models.show_available_models = show_available_models

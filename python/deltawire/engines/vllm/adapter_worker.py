@@ -1,8 +1,7 @@
-"""Adapters in a worker of vLLM: loaded if they fit the model that is served, with an answer instead of an exception.
+"""LoRA adapters in a worker of vLLM: loads those that fit the served model. Returns errors instead of raising them.
 
-vLLM copies what a module's buffers have room for: an adapter of a smaller model would be loaded, and layers that the model does
-not have would be left out, both without a word. And when one of several workers raises, vLLM reads no more answers: it takes
-those of the others for answers to its next call.
+vLLM silently loads adapters of smaller models, and silently skips layers that the model does not have. If one of several workers
+raises, vLLM stops reading answers, and takes the remaining ones for answers to its next call.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def call(worker: Any, call: str, **options: Any) -> dict[str, Any]:
     """`load` or `unload`."""
     try:
         return {"ok": _load(worker, **options) if call == "load" else _unload(worker, **options)}
-    except Exception as error:  # the server says it, once
+    except Exception as error:  # the server reports it
         return {"error": str(error) or type(error).__name__}
 
 
@@ -34,10 +33,10 @@ def _load(worker: Any, label: str, number: int, folder: str) -> bool:
     try:
         loaded = worker.add_lora(LoRARequest(lora_name=label, lora_int_id=number, lora_path=folder))
     except Exception:
-        worker.remove_lora(number)  # what was there of it: its slot goes back
+        worker.remove_lora(number)  # frees its slot
         raise
     if not loaded:
-        raise RuntimeError(f"{label}: vLLM did not load it")
+        raise RuntimeError(f"vLLM did not load {label}")
     return True
 
 
@@ -53,7 +52,7 @@ def _manager(worker: Any) -> Any:
 
 
 def misfits(manager: Any, folder: Path, *, whole_model: bool) -> Iterator[str]:
-    """What of an adapter is not as the model's modules are, in words. With `whole_model` all of them must be here."""
+    """Why an adapter does not fit the model. With `whole_model`, all of its modules must be on this worker."""
     from vllm.lora.utils import is_base_embedding_weights, parse_fine_tuned_lora_name
 
     mapper = getattr(manager.model, "hf_to_vllm_mapper", None)
@@ -61,22 +60,22 @@ def misfits(manager: Any, folder: Path, *, whole_model: bool) -> Iterator[str]:
     with safe_open(folder / WEIGHTS, framework="pt") as file:
         for name in file.keys():  # noqa: SIM118
             if is_base_embedding_weights(name) or ".lora_" not in name or ".experts" in name:
-                continue  # vLLM's loader has rules of its own for these
+                continue  # vLLM's loader handles these itself
             module, is_a = parse_fine_tuned_lora_name(name, renames)
             layer, part = _layer_of(manager, module)
             if layer is None:
                 if whole_model:
-                    yield f"it has no {module} that takes an adapter"
+                    yield f"the model has no module {module} that supports LoRA"
                 continue
             wanted = _sizes(layer, part)
             shape = list(file.get_slice(name).get_shape())
             size = shape[1] if is_a else shape[0]
             if wanted is not None and size != wanted[0 if is_a else 1]:
-                yield f"{name} is {shape}, and {module} takes {wanted[0]} and gives {wanted[1]} numbers"
+                yield f"{name} has shape {shape}, but {module} has {wanted[0]} inputs and {wanted[1]} outputs"
 
 
 def _layer_of(manager: Any, module: str) -> tuple[Any, int | None]:
-    """The layer that serves a module, and which part of it: q, k and v may be one."""
+    """The layer of a module, and which part of a fused layer it is, if any."""
     if module in manager.modules:
         return manager.modules[module], None
     parent, dot, leaf = module.rpartition(".")
@@ -87,14 +86,14 @@ def _layer_of(manager: Any, module: str) -> tuple[Any, int | None]:
 
 
 def _sizes(layer: Any, part: int | None) -> tuple[int, int] | None:
-    """Numbers that go in and come out, of all workers together; None: vLLM does not say."""
+    """Numbers of inputs and outputs over all workers; None: unknown."""
     base: Any = getattr(layer, "base_layer", None)
     into, out = getattr(base, "input_size", None), getattr(base, "output_size", None)
     if into is None or out is None:
         return None
     if part is None:
         return into, out
-    if hasattr(base, "total_num_kv_heads"):  # heads that workers share are counted once
+    if hasattr(base, "total_num_kv_heads"):  # heads shared by workers count once
         keys, values = base.total_num_kv_heads * base.head_size, base.total_num_kv_heads * base.v_head_size
         return into, (base.total_num_heads * base.head_size, keys, values)[part]
     outs = getattr(base, "output_sizes", None)

@@ -1,17 +1,16 @@
-"""In vLLM's engine core: labels outputs and prefix cache with the version that computed them, after any update."""
+"""In vLLM's engine core: labels outputs and cached prefixes with the version that computed them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from deltawire._internal.identity import Identity
+from deltawire._internal.identity import Identity, salted
 
-_CALLS = ("attach", "update", "revert")  # of a worker, that may change what is served
-_MARK = "|deltawire="
+_CALLS = ("attach", "update", "revert")  # of a worker, which may change the served version
 
 
 def install() -> None:
-    """Hook into the class, once. It runs between two steps, so no output is of another version than its label says."""
+    """Hook the class, once. Its calls run between two steps, so labels match the weights."""
     from vllm.v1.engine.core import EngineCore
 
     if hasattr(EngineCore, "deltawire_served"):
@@ -29,16 +28,16 @@ def install() -> None:
         return answers
 
     def set_weight_version(self: Any, weight_version: str) -> None:
-        """What a caller says is not what it is; with another word for it, it would not be known any more what was served."""
+        """Ignore labels of callers once a version is served."""
         if self.deltawire_served is None:
             label(self, weight_version)
 
     def preprocess_add_request(self: Any, request: Any) -> Any:
-        request.cache_salt = _salted(request.cache_salt, self.deltawire_served)
+        request.cache_salt = salted(request.cache_salt, self.deltawire_served)
         return preprocess(self, request)
 
     def add_request(self: Any, request: Any, *args: Any, **options: Any) -> Any:
-        _salt(request, self.deltawire_served)  # a version may have come since it was prepared
+        _salt(request, self.deltawire_served)  # the version may have changed since it was prepared
         return add(self, request, *args, **options)
 
     EngineCore.collective_rpc = collective_rpc
@@ -53,7 +52,7 @@ def _is_ours(core: Any) -> bool:
 
 
 def _note(core: Any, answers: list[dict[str, Any]]) -> None:
-    """Where workers serve different versions there is no label that is true; the one before stays until they agree."""
+    """Update the label if all workers serve the same version."""
     served = {tuple(answer["ok"]) for answer in answers if answer.get("ok")}
     if len(served) != 1 or any("error" in answer for answer in answers):
         return
@@ -67,16 +66,8 @@ def _note(core: Any, answers: list[dict[str, Any]]) -> None:
             _salt(request, identity)
 
 
-def _salted(salt: str | None, served: Identity | None) -> str | None:
-    """Cached prefixes are found by those requests alone that were begun with the same version."""
-    if served is None:
-        return salt
-    own = (salt or "").partition(_MARK)[0]
-    return f"{own}{_MARK}{served.run}/{served.version}/{served.manifest}"
-
-
 def _salt(request: Any, served: Identity | None) -> None:
-    salt = _salted(request.cache_salt, served)
+    salt = salted(request.cache_salt, served)
     if salt != request.cache_salt:
         request.cache_salt, request.block_hashes = salt, []
         request.update_block_hashes()

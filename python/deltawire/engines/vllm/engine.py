@@ -1,4 +1,4 @@
-"""vLLM's weight-transfer engine `deltawire`: one in each worker."""
+"""vLLM's weight-transfer engine `deltawire`, in each worker."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ log = logging.getLogger("deltawire")
 
 @dataclass
 class InitInfo(WeightTransferInitInfo):
-    """`init_weight_transfer_engine {"init_info": {...}}`: the names of `deltawire.engines.Settings`."""
+    """`init_weight_transfer_engine {"init_info": {...}}`: fields of `Settings`."""
 
     settings: dict[str, Any]
 
 
 @dataclass
 class UpdateInfo(WeightTransferUpdateInfo):
-    """`update_weights {"update_info": {...}}`: at least that version, or the newest. Without `run`: of the store's."""
+    """`update_weights {"update_info": {...}}`: at least that version (default: the newest) of `run` (default: the store's)."""
 
     version: int | None = None
     run: str | None = None
@@ -43,7 +43,7 @@ class UpdateInfo(WeightTransferUpdateInfo):
 
 
 class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
-    """Live weights at a version of a chain. Nothing comes from the trainer but the number of a version, if that."""
+    """Keeps live weights at a version of a chain. The trainer sends at most the number of a version."""
 
     init_info_cls = InitInfo
     update_info_cls = UpdateInfo
@@ -52,38 +52,38 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
     def __init__(self, config: Any, vllm_config: Any, device: torch.device, model: torch.nn.Module) -> None:
         super().__init__(config, vllm_config, device, model)
         self._member: Member | None = None
-        self.draft: torch.nn.Module | None = None  # of the same checkpoint
+        self.draft: torch.nn.Module | None = None  # loaded from the same checkpoint
         settings = settings_of(vllm_config)
-        if settings is not None and not settings.adapter:  # which leave the weights of the model alone
+        if settings is not None and not settings.adapter:  # adapters do not change the model's weights
             self._begin(settings)
 
-    # ---- what vLLM calls
+    # ---- called by vLLM
 
     def parse_init_info(self, init_dict: dict[str, Any]) -> InitInfo:
-        """What is wrong with it is said by init_transfer_engine()."""
+        """Not validated: init_transfer_engine() raises errors."""
         return InitInfo(init_dict)
 
     def init_transfer_engine(self, init_info: InitInfo) -> None:
-        """Name the chain. Again with the same words: nothing happens."""
+        """Set the chain. Does nothing if called again with the same settings."""
         self._said_once(lambda: self._init(init_info.settings))
 
     def start_weight_update(self) -> None:
-        """Nothing is prepared here: that was done while the engine served."""
+        """Nothing to do: versions are staged while the engine serves."""
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Go to a version; the caller has paused the engine."""
         self._said_once(lambda: self.receive_weights(self.parse_update_info(update_info)))
 
     def receive_weights(self, update_info: UpdateInfo) -> None:
-        """The same, from typed words."""
+        """The same, for parsed arguments."""
         wanted = Wanted(update_info.version, update_info.run, update_info.manifest)
         self._the_member.update(wanted, update_info.verify, update_info.timeout)
 
     def finish_weight_update(self) -> None:
-        """Everything is done."""
+        """Nothing to do."""
 
     def shutdown(self) -> None:
-        """Let go of the local folder."""
+        """Release the local folder."""
         if self._member is not None:
             self._member.close()
             self._member = None
@@ -98,10 +98,10 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         if self._member is not None:
             self._member.wake()
 
-    # ---- what the server's half calls
+    # ---- called by the API server
 
     def call(self, call: str, **options: Any) -> Any:
-        """What `Member.call` takes, with an answer instead of an exception."""
+        """`Member.call`; returns errors instead of raising them."""
         if self._member is None:
             return {"error": _NO_STORE}
         return self._member.call(call, **options)
@@ -109,13 +109,13 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
     def _init(self, values: dict[str, Any]) -> None:
         settings = Settings.of({"follow": False} | values)
         if settings.adapter:
-            raise InvalidArgument("deltawire: set `adapter` when the server is started: --additional-config")
+            raise InvalidArgument("deltawire: `adapter` must be set when the server starts, in --additional-config")
         if self._member is None:
             allowed_by(self.vllm_config).check(settings)
             self._begin(settings)
         known = self._the_member.settings
         if (settings.source, settings.store, settings.local) != (known.source, known.store, known.local):
-            raise InvalidArgument(f"deltawire: this server follows {known.source} in {known.local} already")
+            raise InvalidArgument(f"deltawire: this server already follows {known.source} in {known.local}")
         self._the_member.begin(settings.timeout)
 
     @property
@@ -134,9 +134,9 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
         return [self.model] if self.draft is None else [self.model, self.draft]
 
     def _said_once(self, call: Callable[[], None]) -> None:
-        """A failure of all workers is raised by the last of them.
+        """Raise a failure, which all workers have, only on the last one.
 
-        vLLM stops to read answers at the first failure: those of workers behind it would be taken for answers to the next call.
+        vLLM stops reading answers at the first failure, and would take the others for answers to its next call.
         """
         try:
             call()
@@ -147,7 +147,7 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
             log.warning("deltawire: %s", error)
 
     def _reload(self, tensors: Iterator[tuple[str, torch.Tensor]]) -> None:
-        """As vLLM reloads weights that are not kept as they are: complete modules, processed, put in their old place."""
+        """Reload tensors of complete modules with vLLM's layerwise reload."""
         from vllm.model_executor.model_loader.reload import layerwise
 
         known = list(tensors)
@@ -157,7 +157,7 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
                     layerwise.initialize_layerwise_reload(model)
                     model.load_weights(iter(known))
                     layerwise.finalize_layerwise_reload(model, self.model_config)
-                except BaseException:  # what is loaded so far is no module; the worker puts back what there was
+                except BaseException:  # modules are incomplete; the worker restores them
                     for module in model.modules():
                         layerwise.get_layerwise_info(module).reset()
                     raise
@@ -165,7 +165,7 @@ class DeltawireEngine(WeightTransferEngine[InitInfo, UpdateInfo]):
 
 @contextmanager
 def _without_warnings(logger: logging.Logger) -> Iterator[None]:
-    """Of each module that a version does not change vLLM says that it failed to load."""
+    """Suppress vLLM's warnings about modules that are not reloaded."""
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -176,7 +176,7 @@ def _without_warnings(logger: logging.Logger) -> Iterator[None]:
 
 @contextmanager
 def _packed_anew(model: torch.nn.Module, device: torch.device) -> Iterator[None]:
-    """Let experts on a CPU be packed for their kernel again: vLLM 0.32 does it when the kernel is made, and not in a reload."""
+    """Pack experts on a CPU again: vLLM 0.32 packs them when it creates the kernel, but not in a reload."""
     methods: list[Any] = [getattr(module, "quant_method", None) for module in model.modules()] if device.type == "cpu" else []
     kernels = [(method, method.moe_kernel) for method in methods if getattr(method, "moe_kernel", None) is not None]
     for method, _ in kernels:
@@ -185,11 +185,11 @@ def _packed_anew(model: torch.nn.Module, device: torch.device) -> Iterator[None]
         yield
     finally:
         for method, kernel in kernels:
-            if method.moe_kernel is None:  # its experts were not reloaded
+            if method.moe_kernel is None:  # not reloaded
                 method.moe_kernel = kernel
 
 
-_NO_STORE = "deltawire: no store was named; see /init_weight_transfer_engine"
+_NO_STORE = "deltawire: no store is set; see /init_weight_transfer_engine"
 
 
 def _group() -> Group:

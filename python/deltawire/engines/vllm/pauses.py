@@ -1,4 +1,4 @@
-"""Counts who has paused an engine: it resumes after the last of them."""
+"""Counts pauses of an engine, which resumes after the last one."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any
 
 
 class Pauses:
-    """Pauses of an engine that are ours, beside those that others make through the same client."""
+    """Our pauses of an engine, and those of other callers of the same client."""
 
     def __init__(self, client: Any) -> None:
-        """Watch what others ask of the client."""
+        """Watch the calls of others to the client."""
         self._client = client
         self._num_ours = 0
-        self._is_owed = False  # a resume of ours that failed
-        self._others = False  # somebody else has paused the engine, or put it to sleep, as far as it was seen while ours last
-        self._said: bool | None = None  # the same, since ours began
-        self._runs = False  # nobody has paused it since we resumed it
+        self._is_owed = False  # our resume has failed
+        self._others = False  # another caller has paused the engine, or put it to sleep
+        self._said: bool | None = None  # the same, as observed since our pause began
+        self._runs = False  # not paused since our last resume
         self._resume = client.resume_generation
         self._watch("pause_generation", pauses=True)
         self._watch("sleep", pauses=True)
@@ -23,7 +23,7 @@ class Pauses:
 
     @classmethod
     def of(cls, client: Any) -> Pauses:
-        """One for each client."""
+        """The instance of a client."""
         if not hasattr(client, "deltawire_pauses"):
             client.deltawire_pauses = cls(client)
         found: Pauses = client.deltawire_pauses
@@ -32,7 +32,7 @@ class Pauses:
     async def begin(self, keep_cache: bool) -> None:
         """Pause requests. Without their caches they are recomputed by the new version."""
         self._num_ours += 1
-        # The engine answers between two steps: it is asked only where nobody has seen it run.
+        # is_paused() waits for the current step: called only if the state is unknown.
         if self._num_ours == 1 and not self._is_owed and not self._runs:
             self._said = None
             try:

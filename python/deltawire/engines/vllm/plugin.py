@@ -1,8 +1,10 @@
-"""What vLLM calls in each of its processes."""
+"""The plugin that vLLM calls in each of its processes."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from deltawire.engines import versions
@@ -16,7 +18,7 @@ def settings_of(vllm_config: Any) -> Settings | None:
 
 
 def allowed_by(vllm_config: Any) -> Allowed:
-    """The same place says what callers of `/init_weight_transfer_engine` may name."""
+    """What callers of `/init_weight_transfer_engine` may name, from the same place."""
     return Allowed.of(_values(vllm_config))
 
 
@@ -27,7 +29,7 @@ def _values(vllm_config: Any) -> dict[str, Any]:
 
 BACKEND = "deltawire"
 
-# Internals of vLLM that are replaced or wrapped here and in `core`, for which it has no hook that works without flags.
+# Internals of vLLM that are wrapped here and in `core`, since there are no hooks that work without flags.
 _HOOKS = (
     "vllm.distributed.weight_transfer.factory.WeightTransferTrainerFactory",
     "vllm.v1.worker.worker_base.WorkerBase",
@@ -43,7 +45,7 @@ _CORE_HOOKS = tuple(
 
 
 def register() -> None:
-    """Make the backend `deltawire` known; called any number of times. A vLLM that lacks something of it stays as it is."""
+    """Register the backend `deltawire`, if this vLLM is supported. May be called several times."""
     from vllm.version import __version__
 
     is_core = "vllm.v1.engine.core" in sys.modules
@@ -68,8 +70,25 @@ def _register(factory: Any, module: str, name: str) -> None:
         factory.register_engine(BACKEND, module, name)
 
 
+def wrap(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
+    """Decorator: replace a function of vLLM, once. The new one gets the original as its first argument."""
+
+    def install(wrapper: Callable[..., Any]) -> None:
+        known = getattr(owner, name)
+        if not getattr(known, "has_deltawire", False):
+
+            @wraps(known)
+            def call(*args: Any, **options: Any) -> Any:
+                return wrapper(known, *args, **options)
+
+            call.has_deltawire = True  # type: ignore[attr-defined]
+            setattr(owner, name, call)
+
+    return install
+
+
 def _give_workers_a_call() -> None:
-    """`collective_rpc("deltawire", ...)` reaches the engine of each worker, and brings back an answer. Adapters need none."""
+    """Add methods for `collective_rpc("deltawire", ...)` and `"deltawire_adapter"` to workers."""
     from vllm.v1.worker.worker_base import WorkerBase
 
     def deltawire(self: Any, call: str, **options: Any) -> Any:
@@ -87,14 +106,11 @@ def _give_workers_a_call() -> None:
 
 
 def _show_the_draft() -> None:
-    """Engines are given the model alone. A draft model of the same checkpoint (multi-token prediction) follows the chain too."""
+    """Give the engine the draft model too, if it is from the same checkpoint (multi-token prediction)."""
     from vllm.v1.worker.gpu_worker import Worker
 
-    known = Worker.load_model
-    if getattr(known, "has_deltawire", False):
-        return
-
-    def load_model(self: Any, *args: Any, **options: Any) -> Any:
+    @wrap(Worker, "load_model")
+    def load_model(known: Any, self: Any, *args: Any, **options: Any) -> Any:
         result = known(self, *args, **options)
         engine, speculation = self.weight_transfer_engine, self.vllm_config.speculative_config
         config = None if speculation is None else speculation.draft_model_config
@@ -102,46 +118,32 @@ def _show_the_draft() -> None:
             engine.draft = self.get_draft_model()
         return result
 
-    load_model.has_deltawire = True  # type: ignore[attr-defined]
-    Worker.load_model = load_model
-
 
 def _tell_of_sleep() -> None:
-    """Weights are staged and proven while the engine serves: nothing may read them while they have no memory."""
+    """Tell the engine of sleep and wake-up: weights must not be read while they have no memory."""
     from vllm.v1.worker.gpu_worker import Worker
 
-    sleep, wake_up = Worker.sleep, Worker.wake_up
-    if getattr(sleep, "has_deltawire", False):
-        return
-
-    def told_sleep(self: Any, level: int = 1, *args: Any, **options: Any) -> Any:
+    @wrap(Worker, "sleep")
+    def sleep(known: Any, self: Any, level: int = 1, *args: Any, **options: Any) -> Any:
         if hasattr(self.weight_transfer_engine, "wake"):
             self.weight_transfer_engine.sleep(level)
-        return sleep(self, level, *args, **options)
+        return known(self, level, *args, **options)
 
-    def told_wake_up(self: Any, tags: list[str] | None = None, *args: Any, **options: Any) -> Any:
-        result = wake_up(self, tags, *args, **options)
+    @wrap(Worker, "wake_up")
+    def wake_up(known: Any, self: Any, tags: list[str] | None = None, *args: Any, **options: Any) -> Any:
+        result = known(self, tags, *args, **options)
         if hasattr(self.weight_transfer_engine, "wake") and (tags is None or "weights" in tags):
             self.weight_transfer_engine.wake()
         return result
 
-    told_sleep.has_deltawire = True  # type: ignore[attr-defined]
-    Worker.sleep, Worker.wake_up = told_sleep, told_wake_up
-
 
 def _add_routes() -> None:
-    """Routes of endpoint plugins are added for those that VLLM_PLUGINS names; this backend is asked for by its own flag."""
+    """Add our endpoint plugin even if VLLM_PLUGINS does not name it."""
     import vllm.plugins as plugins
 
-    known = plugins.load_endpoint_plugins
-    if getattr(known, "has_deltawire", False):
-        return
-
-    def load_endpoint_plugins(*args: Any, **options: Any) -> list[Any]:
+    @wrap(plugins, "load_endpoint_plugins")
+    def load_endpoint_plugins(known: Any, *args: Any, **options: Any) -> list[Any]:
         from deltawire.engines.vllm.server import ServerPlugin
 
         found = known(*args, **options)
         return found if any(isinstance(plugin, ServerPlugin) for plugin in found) else [*found, ServerPlugin()]
-
-    load_endpoint_plugins.has_deltawire = True  # type: ignore[attr-defined]
-    plugins.load_endpoint_plugins = load_endpoint_plugins

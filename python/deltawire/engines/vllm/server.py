@@ -1,4 +1,4 @@
-"""vLLM's API server: follows the chain by itself, and answers what operators ask."""
+"""In vLLM's API server: follows the chain, and adds routes for operators."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger("deltawire")
 
 
 class ServerPlugin:
-    """An endpoint plugin of vLLM. Without the backend `deltawire` its routes say so."""
+    """An endpoint plugin of vLLM. Without the backend `deltawire` its routes return 404."""
 
     name = "deltawire"
     required_tasks = None
@@ -34,7 +34,7 @@ class ServerPlugin:
         add_routes(app, "docs/vllm.md")
 
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
-        """Begin to follow, where a store is named."""
+        """Follow the chain, if a store is set."""
         state.deltawire = None
         state.deltawire_is_allowed = _key_check(args)
         config = getattr(engine_client, "vllm_config", None)
@@ -45,8 +45,8 @@ class ServerPlugin:
         settings = settings_of(config) if config is not None else None
         if settings is None or not (settings.adapter or is_ours):
             return
-        if (getattr(args, "api_server_count", None) or 1) > 1:  # each would have to know of the others' updates
-            raise InvalidArgument("deltawire: a server that follows a chain has one API server: --api-server-count 1")
+        if (getattr(args, "api_server_count", None) or 1) > 1:  # they would have to coordinate updates
+            raise InvalidArgument("deltawire: following a chain needs a single API server; use --api-server-count 1")
         follower = _follower(settings, engine_client, state)
         if is_ours:
             engine_client.update_weights = partial(update_weights, engine_client, follower.busy)
@@ -55,14 +55,14 @@ class ServerPlugin:
 
 
 def _key_check(args: Any) -> Callable[[Any], bool] | None:
-    """By the API keys of vLLM, which guards its own paths by them, and no others."""
+    """Check vLLM's API keys, which vLLM only checks for its own paths."""
     from vllm import envs
 
     keys = [key for key in (getattr(args, "api_key", None) or [envs.VLLM_API_KEY]) if key]
 
     def is_allowed(headers: Any) -> bool:
         scheme, _, token = headers.get("Authorization", "").partition(" ")
-        matches = [secrets.compare_digest(token.encode(), key.encode()) for key in keys]  # all of them: the time tells nothing
+        matches = [secrets.compare_digest(token.encode(), key.encode()) for key in keys]  # all keys, for constant time
         return scheme.lower() == "bearer" and any(matches)
 
     return is_allowed if keys else None
@@ -75,14 +75,14 @@ def _follower(settings: Settings, client: Any, state: Any) -> Follower:
     if not settings.adapter:
         return Follower(settings, VllmDoor(client), alive=alive)
     if client.vllm_config.lora_config is None:
-        raise InvalidArgument("deltawire: `adapter` needs a server that was started with --enable-lora")
+        raise InvalidArgument("deltawire: `adapter` needs a server started with --enable-lora")
     from deltawire.engines.vllm.adapter_server import VllmAdapters
 
     return AdapterFollower(settings, VllmAdapters(client, state), alive=alive)
 
 
 class VllmDoor:
-    """The engine, from inside the API server: what vLLM's own routes do, without their waits."""
+    """Calls to the engine from the API server."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -90,11 +90,11 @@ class VllmDoor:
 
     @property
     def num_engines(self) -> int:
-        """Data parallel."""
+        """Number of data-parallel engines."""
         return len(self._client.engine_core.core_engines)
 
     async def call(self, call: str, **options: Any) -> list[dict[str, Any]]:
-        """On all workers, between two steps."""
+        """Call all workers, between two steps."""
         return await call_workers(self._client, "deltawire", call, **options)
 
     async def pause(self, keep_cache: bool) -> None:
@@ -106,11 +106,11 @@ class VllmDoor:
         await self._pauses.end()
 
     async def set_version(self, served: Identity) -> None:
-        """Done in the engine core, with the update: deltawire.engines.vllm.core."""
+        """Nothing to do: `core` does it with the update."""
 
 
 async def update_weights(client: Any, busy: asyncio.Lock, request: Any) -> None:
-    """Replaces vLLM's own, which can fail on some engines and continue on others. Pauses the engine if its caller has not."""
+    """Replaces vLLM's `update_weights`, which may fail on some engines only. Pauses the engine if the caller has not."""
     info = dict(request.update_info)
     wanted = [info.pop("version", None), info.pop("run", None), info.pop("manifest", None)]
     engine = VllmDoor(client)
@@ -118,13 +118,13 @@ async def update_weights(client: Any, busy: asyncio.Lock, request: Any) -> None:
         await engine.pause(keep_cache=True)
         try:
             await update_engines(engine, wanted=wanted, **info)
-            await engine.call("status")  # all have it: nothing is to be taken back any more
+            await engine.call("status")  # all engines have succeeded: drop the replaced weights
         finally:
             await engine.resume()
 
 
 async def call_workers(client: Any, method: str, call: str, **options: Any) -> list[dict[str, Any]]:
-    """The answers of all workers of all engines: vLLM's own `collective_rpc` gives those of the first engine."""
+    """The answers of all workers of all engines; vLLM's `collective_rpc` returns only those of the first engine."""
     core = client.engine_core
     per_engine = await asyncio.gather(
         *(

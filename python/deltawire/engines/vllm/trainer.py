@@ -1,4 +1,4 @@
-"""The trainer's side of vLLM's weight transfer: `send_weights()` publishes a version, and tells the server which."""
+"""The trainer's side of vLLM's weight transfer: `send_weights()` publishes a version and updates the server."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from deltawire.errors import InvalidArgument
 
 @dataclass
 class DeltawireTrainerInit(TrainerInitInfo):
-    """Where the chain is, and where the engine's host keeps its copy of the checkpoint.
+    """The chain's store, and the folder of the engine's host for its checkpoint.
 
-    With `serve` ("HOST:PORT", port 0: any) the trainer serves the chain itself, and engines read it there. `store` is the
-    trainer's own then; empty: its memory. Elsewhere than on loopback that needs a `secret`.
+    With `serve` ("HOST:PORT", port 0: any) the trainer serves the chain to engines; an empty `store` is then in its memory.
+    Beyond loopback this needs a `secret`.
     """
 
     backend: ClassVar[str] = "deltawire"
@@ -35,7 +35,7 @@ class DeltawireTrainerInit(TrainerInitInfo):
 
 
 class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
-    """Publishes what a `WeightSource` gives. Rank 0 alone does: other ranks take part in the source's collectives."""
+    """Publishes the weights of a `WeightSource` on rank 0; other ranks take part in its collectives."""
 
     init_info_cls = DeltawireTrainerInit
 
@@ -51,9 +51,9 @@ class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
 
     @classmethod
     def trainer_init(cls, init_info: DeltawireTrainerInit, *, client: Any, source: Any = None) -> Self:
-        """Publish the seed if the store is empty, and name the chain to the server."""
+        """Publish, so that the store is not empty, and send the settings to the server."""
         if source is None:
-            raise InvalidArgument("deltawire: a WeightSource is needed")
+            raise InvalidArgument("deltawire: a WeightSource is required")
         trainer = cls(init_info, client=client, source=source)
         trainer._publish()
         if trainer.is_sender:
@@ -62,7 +62,7 @@ class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
         return trainer
 
     def send_weights(self) -> None:
-        """Publish what changed; then the server goes to that version. It pauses for it, where the caller has not paused it."""
+        """Publish, then let the server go to that version. The server pauses if the caller has not paused it."""
         version = self._publish()
         if not self.is_sender or version is None:
             return
@@ -71,7 +71,7 @@ class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
         self.client.finish_weight_update(str(version.version))
 
     def shutdown(self) -> None:
-        """Let go of the snapshot, and serve no more."""
+        """Close publisher and server."""
         publisher, self._publisher = self._publisher, None
         if publisher is not None:
             publisher.close()
@@ -79,13 +79,13 @@ class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
             self._server.close()
 
     def _source(self) -> dict[str, Any]:
-        """Where the server finds versions."""
+        """The store settings of the server."""
         if self._server is None:
             return {"store": self._store}
         return {"store": self._server.url, "secret": self._info.secret}
 
     def _publish(self) -> Identity | None:
-        weights = {name: tensor.detach() for name, tensor in self.source}  # a collective, where there are shards
+        weights = {name: tensor.detach() for name, tensor in self.source}  # a collective, if sharded
         if not self.is_sender:
             return None
         if self._publisher is None:
