@@ -1,5 +1,5 @@
 // One rank of several. All ranks make the same exchanges. An error between two exchanges is sent
-// with the next one, so that no rank waits in vain. The rules are in docs/protocol.md, "Ranks".
+// with the next one, so that no rank waits for ever. The rules are in docs/protocol.md, "Ranks".
 #include "base/bytes.h"
 #include "base/guard.h"
 #include "base/sync_point.h"

@@ -40,7 +40,7 @@ class Scene:
 
     @contextmanager
     def outage(self, instead: Path | None = None):
-        """The server's store is missing, or is another one."""
+        """The server's store is missing or differs."""
         self.link.unlink()
         if instead is not None:
             self.link.symlink_to(instead)
