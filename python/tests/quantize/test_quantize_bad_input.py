@@ -90,7 +90,7 @@ def test_the_largest_and_the_smallest_amax(format: str, amax: float) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_what_is_no_matrix(format: str) -> None:
     if format != "gpt-oss-mxfp4":
-        with pytest.raises(dw.InvalidArgument, match="quantises matrices.*ignores its module"):
+        with pytest.raises(dw.InvalidArgument, match="quantises only matrices.*ignores its module"):
             coded(format, torch.ones(8, 1, 128))
 
 

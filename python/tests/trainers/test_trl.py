@@ -202,8 +202,8 @@ def test_what_engines_could_not_serve_is_refused_before_anything_is_written(stor
     model = weights()
     synced(store, model, dtype="bfloat16")
     cases = [
-        (WeightTransfer(store), model, "published as F32, and is BF16"),
-        (WeightTransfer(store, dtype="bfloat16"), model | {"other": torch.zeros(2)}, "no such name"),
+        (WeightTransfer(store), model, "published as F32, but is BF16"),
+        (WeightTransfer(store, dtype="bfloat16"), model | {"other": torch.zeros(2)}, "no such tensor"),
         (WeightTransfer(store, dtype="bfloat16"), model | {"layers.0.weight": torch.zeros(2, 2)}, r"\[2, 2\].*\[8, 16\]"),
         (WeightTransfer(store, dtype="bfloat16"), {"layers.0.weight": model["layers.0.weight"]}, "does not send"),
     ]
@@ -225,7 +225,7 @@ def test_a_failure_leaves_no_parameter_unread(store: str) -> None:
 
     seeded = WeightTransfer(store)
     sync(seeded, weights())
-    with pytest.raises(dw.InvalidArgument, match="no such name"):
+    with pytest.raises(dw.InvalidArgument, match="no such tensor"):
         seeded.send_weights(gathered())
     seeded.destroy()
     assert len(read) == 4
