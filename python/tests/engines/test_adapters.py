@@ -250,7 +250,10 @@ def cut_rank(name: str, tensor: torch.Tensor) -> torch.Tensor:
     [
         (lambda name, tensor: None if "layers.0.self_attn.q_proj.lora_B." in name else tensor, "has no lora_B"),
         (cut_rank, "has rank 2, but r=4 in adapter_config.json"),
-        (lambda name, tensor: tensor[:3].contiguous() if "0.self_attn.q_proj.lora_A." in name else tensor, "the ranks of lora_A .* differ"),
+        (
+            lambda name, tensor: tensor[:3].contiguous() if "0.self_attn.q_proj.lora_A." in name else tensor,
+            "the ranks of lora_A .* differ",
+        ),
         (lambda name, tensor: (name.replace("lora_", "other_"), tensor), "no LoRA tensors"),
         (lambda _, tensor: tensor.to(torch.int8), "lora_A.weight: is I8; engines load LoRA in F32, F16, BF16"),
         (lambda _, tensor: tensor.to(torch.float8_e4m3fn), "is F8_E4M3; engines"),
