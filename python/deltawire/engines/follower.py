@@ -176,7 +176,7 @@ class Follower:
             self.seen.updates += 1
             if suspect and "proof" not in self.seen.problems:
                 self.seen.heals += 1
-                log.warning("deltawire: repaired: all weights were compared with %s and match %s", self.settings.local, reached)
+                log.warning("deltawire: healed: all weights were compared with %s and match %s", self.settings.local, reached)
             log.info("deltawire: %s, pause %.1f ms", reached, 1e3 * self.seen.pause_seconds)
             if not wanted.is_met_by(reached):
                 raise RuntimeError(f"{wanted} was requested, but {reached} is served")

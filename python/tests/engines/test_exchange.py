@@ -131,7 +131,7 @@ def uint32(*values: int) -> Any:
         ((np.zeros(4), uint32(1), np.zeros(1, np.int64)), "list 1: the array has dtype F64, its values I64; pass the same dtype"),
         ((np.zeros(4), uint32(1), b"1234567"), "list 1: 1 offsets of elements of 8 bytes, but 7 bytes of values"),
         ((np.zeros((4, 4))[:, :2], uint32(1), np.zeros(1)), "list 1.* is not contiguous"),
-        ((np.broadcast_to(np.zeros(4), 4), uint32(1), np.zeros(1)), "list 1.* (is read-only|cannot be written)"),
+        ((np.broadcast_to(np.zeros(4), 4), uint32(1), np.zeros(1)), "list 1.* (is read-only|is not writable)"),
     ],
 )
 def test_rejects_bad_lists(bad: tuple[Any, Any, Any], words: str) -> None:

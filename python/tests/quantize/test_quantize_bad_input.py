@@ -90,7 +90,7 @@ def test_largest_and_smallest_amax(format: str, amax: float) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_tensors_that_are_not_matrices(format: str) -> None:
     if format != "gpt-oss-mxfp4":
-        with pytest.raises(dw.InvalidArgument, match="quantises matrices.*ignores its module"):
+        with pytest.raises(dw.InvalidArgument, match="quantises only matrices.*ignores its module"):
             coded(format, torch.ones(8, 1, 128))
 
 

@@ -225,14 +225,14 @@ def test_shards_equal_pieces_of_the_whole(format: str, rows: int, columns: int) 
 @pytest.mark.parametrize(
     ("format", "rows", "columns", "words"),
     [
-        ("fp8-block", 100, 512, "holds 0 to 100 of 200, and a scale of fp8-block is of 128 at a time"),
-        ("mxfp8", 200, 48, "holds 0 to 48 of 512, and a scale of mxfp8 is of 32 at a time"),
-        ("fp8-channel", 200, 256, "a scale of fp8-channel is of all of a row"),
-        ("fp8-tensor", 128, 512, "a scale of fp8-tensor is of all of it"),
-        ("nvfp4", 128, 512, "a scale of nvfp4 is of all of it"),
-        ("nvfp4", 128, 24, "holds 0 to 24 of 512, and a scale of nvfp4 is of 16 at a time"),
-        ("int4-g32-asymmetric", 4, 512, "is of 8 at a time"),
-        ("int8-packed-g128", 200, 100, "is of 128 at a time"),
+        ("fp8-block", 100, 512, "holds 0 to 100 of 200, but a scale of fp8-block covers 128 at a time"),
+        ("mxfp8", 200, 48, "holds 0 to 48 of 512, but a scale of mxfp8 covers 32 at a time"),
+        ("fp8-channel", 200, 256, "a scale of fp8-channel covers all of a row"),
+        ("fp8-tensor", 128, 512, "a scale of fp8-tensor covers all of it"),
+        ("nvfp4", 128, 512, "a scale of nvfp4 covers all of it"),
+        ("nvfp4", 128, 24, "holds 0 to 24 of 512, but a scale of nvfp4 covers 16 at a time"),
+        ("int4-g32-asymmetric", 4, 512, "covers 8 at a time"),
+        ("int8-packed-g128", 200, 100, "covers 128 at a time"),
     ],
 )
 def test_refuses_shards_that_cut_blocks(format: str, rows: int, columns: int, words: str) -> None:

@@ -202,8 +202,8 @@ def test_refuses_unservable_weights_before_writing(store: str) -> None:
     model = weights()
     synced(store, model, dtype="bfloat16")
     cases = [
-        (WeightTransfer(store), model, "published as F32, and is BF16"),
-        (WeightTransfer(store, dtype="bfloat16"), model | {"other": torch.zeros(2)}, "no such name"),
+        (WeightTransfer(store), model, "published as F32, but is BF16"),
+        (WeightTransfer(store, dtype="bfloat16"), model | {"other": torch.zeros(2)}, "no such tensor"),
         (WeightTransfer(store, dtype="bfloat16"), model | {"layers.0.weight": torch.zeros(2, 2)}, r"\[2, 2\].*\[8, 16\]"),
         (WeightTransfer(store, dtype="bfloat16"), {"layers.0.weight": model["layers.0.weight"]}, "does not send"),
     ]
@@ -225,7 +225,7 @@ def test_failure_still_reads_every_parameter(store: str) -> None:
 
     seeded = WeightTransfer(store)
     sync(seeded, weights())
-    with pytest.raises(dw.InvalidArgument, match="no such name"):
+    with pytest.raises(dw.InvalidArgument, match="no such tensor"):
         seeded.send_weights(gathered())
     seeded.destroy()
     assert len(read) == 4
