@@ -7,24 +7,36 @@ inline const T* row_of(const ScanRows& rows, size_t row) {
                                     ptrdiff_t(row) * rows.stride);
 }
 
-// Bytes from what is read to what to ask for: where rows are short, it is in a row below.
-template <class T>
-inline ptrdiff_t prefetch_distance(const ScanRows& rows, const ScanShape& shape) {
-  const ptrdiff_t row_bytes = ptrdiff_t(shape.columns * sizeof(T));
-  if (shape.rows == 1 || row_bytes > kPrefetchBytes) return kPrefetchBytes;
-  return rows.stride * (kPrefetchBytes / row_bytes);
-}
+// Bytes from what is read to what to ask for: at the end of a row, or where rows are short, that is
+// in a row below.
+class RowPrefetch {
+ public:
+  RowPrefetch(const ScanRows& rows, const ScanShape& shape, size_t width)
+      : row_bytes_(ptrdiff_t(shape.columns * width)), next_row_(kPrefetchBytes) {
+    if (shape.rows == 1) return;
+    next_row_ = row_bytes_ < kPrefetchBytes ? rows.stride * (kPrefetchBytes / row_bytes_)
+                                            : rows.stride - row_bytes_ + kPrefetchBytes;
+  }
+  // From `offset` bytes behind the begin of a row.
+  ptrdiff_t distance(size_t offset) const {
+    return ptrdiff_t(offset) + kPrefetchBytes < row_bytes_ ? kPrefetchBytes : next_row_;
+  }
+
+ private:
+  ptrdiff_t row_bytes_, next_row_;
+};
 
 // Rows are read from front to end, as they lie in memory, with the segments of all tiles open.
 template <class T>
 void index(ScanRows data, ScanShape shape, const ClassSplit& split, SegmentIndex* out) noexcept {
   StripIndexer indexer(split);
   StripIndexer::State states[kMaxScanTiles];
-  const ptrdiff_t ahead = prefetch_distance<T>(data, shape);
+  const RowPrefetch prefetch(data, shape, sizeof(T));
   for (size_t row = 0; row < shape.rows; ++row) {
     const T* p = row_of<T>(data, row);
     for (size_t tile = 0, at = 0; at < shape.columns; ++tile) {
       const size_t columns = shape.columns_of(tile), end = at + columns;
+      const ptrdiff_t ahead = prefetch.distance(at * sizeof(T));
       size_t strip = row * ScanShape::strips(columns);
       indexer.open(out + tile, states + tile, strip);
       for (; at + kStripElements <= end; at += kStripElements) {
@@ -52,12 +64,13 @@ size_t index_diff(ScanRows a, ScanRows b, ScanShape shape, const ClassSplit& spl
   indexer.open(out, &state, 0);
   uint16_t* to = positions;
   const size_t tile_strips = shape.first_strip(1);
-  const ptrdiff_t p_ahead = prefetch_distance<T>(a, shape),
-                  q_ahead = prefetch_distance<T>(b, shape);
+  const RowPrefetch p_prefetch(a, shape, sizeof(T)), q_prefetch(b, shape, sizeof(T));
   for (size_t row = 0; row < shape.rows; ++row) {
     const T *p = row_of<T>(a, row), *q = row_of<T>(b, row);
     for (size_t tile = 0, at = 0; at < shape.columns; ++tile) {
       const size_t columns = shape.columns_of(tile), end = at + columns;
+      const ptrdiff_t p_ahead = p_prefetch.distance(at * sizeof(T)),
+                      q_ahead = q_prefetch.distance(at * sizeof(T));
       size_t strip = tile * tile_strips + row * ScanShape::strips(columns);
       for (; at + kStripElements <= end; at += kStripElements, ++strip) {
         prefetch_strip(p + at, p_ahead);
