@@ -1,66 +1,8 @@
 // Strips of 64 elements on AVX2 and AVX-512: a class is a 64-bit mask, a rank is a popcount.
 // Included once per target by simd.cpp, inside HWY_NAMESPACE.
 //
-// Scratch of a strip: eight words, a mask for each class. On AVX2, while scanning, word i >= 1
+// Scratch of a strip: eight words, a mask for each class. Without VBMI, while scanning, word i >= 1
 // holds the elements whose key reaches threshold i, word 0 those that exist.
-
-inline __m256i load256(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
-
-#if HWY_TARGET != HWY_AVX2
-inline __m512i load512(const void* p) { return _mm512_loadu_si512(p); }
-#endif
-
-// Bit i: elements i of a and b differ.
-template <class T>
-inline uint64_t diff_strip(const T* a, const T* b) {
-#if HWY_TARGET == HWY_AVX2
-  if constexpr (sizeof(T) == 2) {
-    uint64_t same = 0;
-    for (int half = 0; half < 2; ++half) {
-      const uint16_t *p = a + 32 * half, *q = b + 32 * half;
-      const __m256i low = _mm256_cmpeq_epi16(load256(p), load256(q));
-      const __m256i high = _mm256_cmpeq_epi16(load256(p + 16), load256(q + 16));
-      const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), 0xd8);
-      same |= uint64_t(uint32_t(_mm256_movemask_epi8(bytes))) << (32 * half);
-    }
-    return ~same;
-  } else {
-    constexpr int kLanes = 32 / sizeof(T);
-    uint64_t same = 0;
-    for (int i = 0; i < 64; i += kLanes) {
-      const __m256i x = load256(a + i), y = load256(b + i);
-      uint32_t bits;
-      if constexpr (sizeof(T) == 1) {
-        bits = uint32_t(_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, y)));
-      } else if constexpr (sizeof(T) == 4) {
-        bits = uint32_t(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(x, y))));
-      } else {
-        bits = uint32_t(_mm256_movemask_pd(_mm256_castsi256_pd(_mm256_cmpeq_epi64(x, y))));
-      }
-      same |= uint64_t(bits) << i;
-    }
-    return ~same;
-  }
-#else
-  constexpr int kLanes = 64 / sizeof(T);
-  uint64_t differs = 0;
-  for (int i = 0; i < 64; i += kLanes) {
-    const __m512i x = load512(a + i), y = load512(b + i);
-    uint64_t bits;
-    if constexpr (sizeof(T) == 1) {
-      bits = _mm512_cmpneq_epu8_mask(x, y);
-    } else if constexpr (sizeof(T) == 2) {
-      bits = _mm512_cmpneq_epu16_mask(x, y);
-    } else if constexpr (sizeof(T) == 4) {
-      bits = _mm512_cmpneq_epu32_mask(x, y);
-    } else {
-      bits = _mm512_cmpneq_epu64_mask(x, y);
-    }
-    differs |= bits << i;
-  }
-  return differs;
-#endif
-}
 
 class StripIndexer {
  public:
@@ -107,14 +49,11 @@ class StripIndexer {
       std::memcpy(row + i + 1, bits, 8);
     }
 #elif HWY_TARGET == HWY_AVX3
+    row[0] = exists;
     const __m512i k = keys(p);
-    __mmask64 reached = exists;
     for (int i = 0; i < 7; ++i) {
-      const __mmask64 next = _mm512_cmpgt_epu8_mask(k, _mm512_set1_epi8(char(limits_[i])));
-      row[i] = reached & ~next;
-      reached = next;
+      row[i + 1] = _mm512_cmpgt_epu8_mask(k, _mm512_set1_epi8(char(limits_[i])));
     }
-    row[7] = reached;
 #else
     // A byte for each element, with the bit of its class. Transposing blocks of 8 x 8 bits turns
     // their elements around; then each class has its eight bytes brought together.
@@ -160,10 +99,10 @@ class StripIndexer {
     __m512i totals = _mm512_setzero_si512();
     for (size_t strip = 0; strip < rounded; strip += 4, row += 32, before += 64) {
       const __m512i first = totals;
-      const __m512i second = _mm512_add_epi64(first, popcount(load512(row)));
-      const __m512i third = _mm512_add_epi64(second, popcount(load512(row + 8)));
-      const __m512i fourth = _mm512_add_epi64(third, popcount(load512(row + 16)));
-      totals = _mm512_add_epi64(fourth, popcount(load512(row + 24)));
+      const __m512i second = _mm512_add_epi64(first, popcount(classes_of(row)));
+      const __m512i third = _mm512_add_epi64(second, popcount(classes_of(row + 8)));
+      const __m512i fourth = _mm512_add_epi64(third, popcount(classes_of(row + 16)));
+      totals = _mm512_add_epi64(fourth, popcount(classes_of(row + 24)));
       const __m512i low = _mm512_or_si512(first, _mm512_slli_epi64(second, 16));
       const __m512i high = _mm512_or_si512(third, _mm512_slli_epi64(fourth, 16));
       _mm512_storeu_si512(before, _mm512_or_si512(low, _mm512_slli_epi64(high, 32)));
@@ -217,6 +156,20 @@ class StripIndexer {
     }
   }
 #endif
+#if HWY_TARGET != HWY_AVX2
+  // The eight masks of a strip. Without VBMI, turns "reaches threshold i" into them, in place.
+  static inline __m512i classes_of(uint64_t* row) {
+    const __m512i masks = load512(row);
+#if HWY_TARGET == HWY_AVX3_DL
+    return masks;
+#else
+    const __m512i classes =
+        _mm512_andnot_si512(_mm512_maskz_alignr_epi64(0x7f, masks, masks, 1), masks);
+    _mm512_store_si512(row, classes);
+    return classes;
+#endif
+  }
+#endif
   // The eight counts of a strip. On AVX2, turns "reaches threshold i" into masks first, in place.
   static inline __m128i count_row(uint64_t* row) {
 #if HWY_TARGET == HWY_AVX2
@@ -235,7 +188,7 @@ class StripIndexer {
     const __m256i quads = _mm256_packus_epi32(pairs, pairs);
     return _mm_unpacklo_epi32(_mm256_castsi256_si128(quads), _mm256_extracti128_si256(quads, 1));
 #else
-    return _mm512_cvtepi64_epi16(popcount(load512(row)));
+    return _mm512_cvtepi64_epi16(popcount(classes_of(row)));
 #endif
   }
 #if HWY_TARGET == HWY_AVX3_DL
