@@ -34,7 +34,7 @@ class Encoder {
         shape_(choose_tiles(layout, n_)),
         tiling_(shape_, layout, n_),
         keys_(sample_keys(layout, old_bytes, new_bytes, changing.any())),
-        groups_(tiling_, pool, is_dense(keys_) ? 1 : kMaxScanTiles) {}
+        groups_(tiling_, pool, is_dense(keys_) ? 1 : kTogether) {}
 
   Result<Encoded> run() {
     DW_ASSIGN_OR_RETURN(Encoded best, encode_fitted());
@@ -49,6 +49,7 @@ class Encoder {
 
  private:
   static constexpr uint64_t kSmall = 4096;
+  static constexpr size_t kTogether = 8;  // tiles to a group: each has eight lists of changes
 
   // Changes of groups are held until the tables are fitted: of dense ones, as few as can be.
   static bool is_dense(const KeyStats& keys) {
@@ -100,16 +101,18 @@ class Encoder {
     });
   }
 
-  Prefetcher prefetcher(TileGroup group) const {
+  Prefetcher prefetcher(const Stripe& stripe) const {
     if (changing_.any()) return {};
-    const Stripe stripe = Stripes(tiling_, group, tiling_.stride())[0];
     const size_t at = stripe.begin * sizeof(T);
     return Prefetcher(old_.data() + at, stripe.rows_left, stripe.columns_left * sizeof(T),
                       tiling_.stride() * sizeof(T), new_.data() + at);
   }
 
-  // The changes of all tiles of a group, to out[0] and so on.
-  void collect(const KeySplit& split, TileGroup group, bool hashed, BlockChanges<T>* out) const {
+  // The changes of a group, to out[0] and so on; meanwhile code(unit, ahead) for each unit of
+  // `work`.
+  template <class Code>
+  void collect(const KeySplit& split, TileGroup group, bool hashed, BlockChanges<T>* out,
+               size_t work, const Code& code) const {
     for (size_t i = 0; i < group.count; ++i) out[i].clear();
     Copies& copies = thread_scratch<Copies>();
     GroupSums old_sums{hashed ? hashers_.old_bytes : nullptr,
@@ -117,8 +120,10 @@ class Encoder {
     GroupSums new_sums{hashed ? hashers_.new_bytes : nullptr,
                        hashed ? changing_.new_sums : nullptr};
     const Stripes stripes(tiling_, group, tiling_.stride(), Stripes::kTogether);
+    Spread spread(work, stripes.size());
     for (size_t i = 0; i < stripes.size(); ++i) {
       const Stripe stripe = stripes[i];
+      for (Prefetcher ahead = prefetcher(stripe); spread.due(i);) code(spread.next_unit(), &ahead);
       const ScanRows before = rows_of(old_, changing_.old_bytes, stripe, &copies.old_bytes);
       const ScanRows after = rows_of(new_, changing_.new_bytes, stripe, &copies.new_bytes);
       hash(before, stripe, &old_sums);
@@ -126,6 +131,7 @@ class Encoder {
       encode_ops<T>().collect(split, before, after, stripe.shape,
                               &thread_scratch<CollectScratch<T>>(), out);
     }
+    for (Prefetcher none; spread.due(stripes.size());) code(spread.next_unit(), &none);
   }
 
   // A few evenly spaced tiles are collected first, the tables fitted to them, then all are coded.
@@ -140,7 +146,7 @@ class Encoder {
         parallel_try("encoding", pool_, known.size(), [&](size_t i, unsigned) -> Status {
           const TileGroup group = groups_.group(known[i]->first);
           known[i]->second = std::vector<BlockChanges<T>>(group.count);
-          collect(split, group, true, known[i]->second.data());
+          collect(split, group, true, known[i]->second.data(), 0, [](size_t, Prefetcher*) {});
           return {};
         }));
     ClassStats classes;
@@ -180,22 +186,28 @@ class Encoder {
     std::vector<uint32_t> changed(tiling_.size());
     DW_RETURN_IF_ERROR(
         parallel_try("encoding", pool_, groups_.num_runs(), [&](size_t run, unsigned) -> Status {
-          auto& own = thread_scratch<std::array<BlockChanges<T>, kMaxScanTiles>>();
+          auto& own = thread_scratch<std::array<std::array<BlockChanges<T>, kTogether>, 2>>();
+          TileGroup pending{0, 0};  // coded while the next is scanned
+          const BlockChanges<T>* changes = nullptr;
+          const auto code = [&](size_t k, Prefetcher* ahead) {
+            const size_t tile = pending.first + k;
+            encode_ops<T>().code(*coder, changes[k], tiling_[tile].size(), ahead,
+                                 &thread_scratch<CodeScratch>(), &blocks[tile]);
+            changed[tile] = changes[k].total();
+          };
+          const auto code_all = [&](Prefetcher none = {}) {
+            for (size_t k = 0; k < pending.count; ++k) code(k, &none);
+          };
           for (size_t i = groups_.begin(run); i < groups_.end(run); ++i) {
-            const TileGroup group = groups_.group(i);
             const auto known = known_.find(i);
-            const bool scanned = known == known_.end() || known->second.empty();
-            if (scanned) collect(split, group, known == known_.end(), own.data());
-            const BlockChanges<T>* const changes = scanned ? own.data() : known->second.data();
-            Prefetcher ahead;
-            if (i + 1 < groups_.end(run)) ahead = prefetcher(groups_.group(i + 1));
-            for (size_t k = 0; k < group.count; ++k) {
-              const size_t tile = group.first + k;
-              encode_ops<T>().code(*coder, changes[k], tiling_[tile].size(), &ahead,
-                                   &thread_scratch<CodeScratch>(), &blocks[tile]);
-              changed[tile] = changes[k].total();
-            }
+            const bool is_new = known == known_.end(), scanned = is_new || known->second.empty();
+            if (!scanned) code_all();
+            if (scanned)
+              collect(split, groups_.group(i), is_new, own[i % 2].data(), pending.count, code);
+            changes = scanned ? own[i % 2].data() : known->second.data();
+            pending = groups_.group(i);
           }
+          code_all();
           return {};
         }));
 
