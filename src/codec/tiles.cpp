@@ -69,7 +69,6 @@ Tile Tiling::operator[](size_t i) const {
 
 size_t decoded_together(const Tiling& tiling) {
   constexpr size_t kMaxTiles = 8, kFewColumns = 1024;
-  if (tiling.tiles_per_panel() <= kMaxTiles) return kMaxTiles;
   return std::clamp<size_t>(kFewColumns / tiling[0].columns, 1, kMaxTiles);
 }
 
