@@ -34,7 +34,7 @@ class Encoder {
         shape_(choose_tiles(layout, n_)),
         tiling_(shape_, layout, n_),
         keys_(sample_keys(layout, old_bytes, new_bytes, changing.any())),
-        groups_(tiling_, pool, is_dense(keys_) ? 1 : kCollectedTogether) {}
+        groups_(tiling_, pool, is_dense(keys_) ? 1 : kTogether) {}
 
   Result<Encoded> run() {
     DW_ASSIGN_OR_RETURN(Encoded best, encode_fitted());
@@ -49,8 +49,7 @@ class Encoder {
 
  private:
   static constexpr uint64_t kSmall = 4096;
-  // More tiles have more lists of changes than the caches like.
-  static constexpr size_t kCollectedTogether = 8;
+  static constexpr size_t kTogether = 8;  // tiles to a group: each has eight lists of changes
 
   // Changes of groups are held until the tables are fitted: of dense ones, as few as can be.
   static bool is_dense(const KeyStats& keys) {
@@ -109,8 +108,8 @@ class Encoder {
                       tiling_.stride() * sizeof(T), new_.data() + at);
   }
 
-  // The changes of all tiles of a group, to out[0] and so on. Spread over the scan, code(unit,
-  // ahead) is called for each unit of other `work`.
+  // The changes of a group, to out[0] and so on; meanwhile code(unit, ahead) for each unit of
+  // `work`.
   template <class Code>
   void collect(const KeySplit& split, TileGroup group, bool hashed, BlockChanges<T>* out,
                size_t work, const Code& code) const {
@@ -187,10 +186,8 @@ class Encoder {
     std::vector<uint32_t> changed(tiling_.size());
     DW_RETURN_IF_ERROR(
         parallel_try("encoding", pool_, groups_.num_runs(), [&](size_t run, unsigned) -> Status {
-          auto& own =
-              thread_scratch<std::array<std::array<BlockChanges<T>, kCollectedTogether>, 2>>();
-          // A group that is coded while the next one is scanned.
-          TileGroup pending{0, 0};
+          auto& own = thread_scratch<std::array<std::array<BlockChanges<T>, kTogether>, 2>>();
+          TileGroup pending{0, 0};  // coded while the next is scanned
           const BlockChanges<T>* changes = nullptr;
           const auto code = [&](size_t k, Prefetcher* ahead) {
             const size_t tile = pending.first + k;
@@ -198,22 +195,19 @@ class Encoder {
                                  &thread_scratch<CodeScratch>(), &blocks[tile]);
             changed[tile] = changes[k].total();
           };
-          const auto code_all = [&] {
-            Prefetcher none;
+          const auto code_all = [&](Prefetcher none = {}) {
             for (size_t k = 0; k < pending.count; ++k) code(k, &none);
           };
           for (size_t i = groups_.begin(run); i < groups_.end(run); ++i) {
-            const TileGroup group = groups_.group(i);
             const auto known = known_.find(i);
-            const BlockChanges<T>* found = own[i % 2].data();
-            if (known == known_.end() || known->second.empty()) {
-              collect(split, group, known == known_.end(), own[i % 2].data(), pending.count, code);
+            const bool is_new = known == known_.end(), scanned = is_new || known->second.empty();
+            if (scanned) {
+              collect(split, groups_.group(i), is_new, own[i % 2].data(), pending.count, code);
             } else {
               code_all();
-              found = known->second.data();
             }
-            pending = group;
-            changes = found;
+            changes = scanned ? own[i % 2].data() : known->second.data();
+            pending = groups_.group(i);
           }
           code_all();
           return {};

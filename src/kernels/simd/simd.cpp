@@ -75,6 +75,7 @@ inline void extract_keys(const T* p, const ClassSplit& split, uint8_t* out) {
 #include "kernels/simd/strip_neon-inl.h"
 #include "kernels/simd/sum_neon-inl.h"
 #else
+#include "kernels/simd/diff_x86-inl.h"
 #include "kernels/simd/strip_x86-inl.h"
 #include "kernels/simd/sum-inl.h"
 #endif
