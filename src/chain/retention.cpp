@@ -90,6 +90,8 @@ Status Chain::unpin(uint64_t number) const {
   return {};
 }
 
+Result<std::vector<uint64_t>> Chain::pins() const { return list_pins(store()); }
+
 uint64_t ChainNames::segment_begin(uint64_t version) const {
   auto at = versions.find(version);
   uint64_t begin = version;

@@ -87,7 +87,7 @@ class Decoder {
     }
 
     // While a span is scanned, the one before gets its new values and the gaps of the next are
-    // read: in turns, for it is mostly the gaps that leave time to ask for weights.
+    // read.
     Status side_by_side() {
       Prefetcher none;
       Status opened;  // of a span that is not its turn yet: the first failure is the one to tell
@@ -95,14 +95,11 @@ class Decoder {
       for (size_t i = 0; i < spans.size(); ++i) {
         const Stripes stripes = stripes_of(i);
         const size_t to_finish = i > 0 ? count(i - 1) : 0;
-        const size_t to_open = i + 1 < spans.size() ? count(i + 1) : 0;
-        const size_t units = to_finish + to_open;
-        Spread spread(units, stripes.size());
+        Spread spread(to_finish + (i + 1 < spans.size() ? count(i + 1) : 0), stripes.size());
         const auto unit = [&](Prefetcher* ahead) -> Status {
-          const size_t number = spread.next_unit(), before = number * to_open / units;
-          if ((number + 1) * to_open / units == before)
-            return finish(i - 1, number - before, ahead);
-          if (opened.ok()) opened = open(i + 1, before, ahead);
+          const size_t number = spread.next_unit();
+          if (number < to_finish) return finish(i - 1, number, ahead);
+          if (opened.ok()) opened = open(i + 1, number - to_finish, ahead);
           return {};
         };
         const size_t scanned = unchanged(i) ? 0 : stripes.size();

@@ -216,10 +216,7 @@ class Encoder {
     Encoded out;
     for (const uint32_t count : changed) out.num_changed += count;
     if (out.num_changed == 0) return out;
-    std::vector<uint8_t> head_buffer(kMaxModelBytes + 16);
-    BitWriter head(head_buffer.data());
-    write_model(model, layout_.width, &head);
-    out.payload.assign(head.bytes().begin(), head.bytes().end());
+    out.payload = write_model(model, layout_.width);
     put_directory(blocks, &out.payload);
     return out;
   }

@@ -99,7 +99,9 @@ void Coder::build(const Model& m, uint8_t width) {
   build_coded_table(m.escape_codes, num_escapes(width), &escapes);
 }
 
-void write_model(const Model& model, uint8_t width, BitWriter* out) {
+namespace {
+
+void put_model(const Model& model, uint8_t width, BitWriter* out) {
   out->put(shape_code(model.tiles), 7);
   out->put(model.fitted, 1);
   if (!model.fitted) {
@@ -120,6 +122,16 @@ void write_model(const Model& model, uint8_t width, BitWriter* out) {
   }
   write_codes(model.escape_codes, num_escapes(width), out);
   out->put(0, unsigned(-out->num_bits() & 7));
+}
+
+}  // namespace
+
+std::vector<uint8_t> write_model(const Model& model, uint8_t width) {
+  std::vector<uint8_t> buffer(kMaxModelBytes + 16);
+  BitWriter out(buffer.data());
+  put_model(model, width, &out);
+  buffer.resize(out.bytes().size());
+  return buffer;
 }
 
 Result<Model> read_model(Layout layout, Bytes payload, size_t* consumed) {

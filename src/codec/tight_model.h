@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "codec/codec.h"
 #include "codec/tight_format.h"
@@ -50,8 +51,7 @@ inline constexpr size_t kMaxModelBytes = 4 + 3 * kMaxClasses + kMaxContexts +
                                          (9 * (kMaxContexts * kMaxValueTokens + kMaxEscapes)) / 8 +
                                          1;
 
-// `out` must have room for kMaxModelBytes.
-void write_model(const Model& model, uint8_t width, BitWriter* out);
+std::vector<uint8_t> write_model(const Model& model, uint8_t width);
 // Every field is checked; `*consumed` is the number of bytes the model takes.
 Result<Model> read_model(Layout layout, Bytes payload, size_t* consumed);
 

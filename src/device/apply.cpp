@@ -36,7 +36,7 @@ class Applier {
     const Codec* const codec = find_codec(patch.codec);
     if (codec == nullptr) return unsupported("no codec \"" + patch.codec + "\"");
     const DeviceArray& array = patch.array;
-    const Layout layout = layout_of(array);
+    const Layout layout = array_layout(array);
     if (!patch.regions.empty()) {
       if (codec->id() != CodecId::kTight) return invalid_argument("regions are for tight alone");
       on_device_.back() = {layout,      nullptr,       array.size_bytes / layout.width,
@@ -119,7 +119,7 @@ class Applier {
     if (decoded.whole) {
       replacements_.push_back({array.data, decoded_.back()});
     } else {
-      const Layout layout = layout_of(array);
+      const Layout layout = array_layout(array);
       on_device_[one.number] = {layout, array.data, array.size_bytes / layout.width, CodecId::kGaps,
                                 decoded_.back()};
     }

@@ -13,7 +13,7 @@ Result<NewKind> kind_of(DType given, DType as) {
                           std::string(dtype_name(as)) + "; F32 and F16 can as BF16");
 }
 
-Layout layout_of(const DeviceArray& array) {
+Layout array_layout(const DeviceArray& array) {
   Layout layout = deltawire::layout_of(array.dtype);
   layout.rows = array.matrices.rows;
   layout.columns = array.matrices.columns;
@@ -32,7 +32,7 @@ Result<DevicePair> device_pair(const Pair& pair) {
   DW_ASSIGN_OR_RETURN(const NewKind kind, kind_of(pair.after.dtype, pair.before.dtype));
   DW_RETURN_IF_ERROR(check_memory(pair.before.dtype, pair.before.data, pair.before.size_bytes));
   DW_RETURN_IF_ERROR(check_memory(pair.before.dtype, pair.after.data, pair.before.size_bytes));
-  const Layout layout = layout_of(pair.before);
+  const Layout layout = array_layout(pair.before);
   return DevicePair{layout, pair.before.data, pair.after.data,
                     pair.before.size_bytes / layout.width, kind};
 }

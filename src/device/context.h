@@ -47,7 +47,7 @@ Result<NewKind> kind_of(DType given, DType as);
 // InvalidArgument unless the array has memory and whole elements.
 Status check_memory(DType dtype, const void* data, uint64_t size_bytes);
 
-Layout layout_of(const DeviceArray& array);
+Layout array_layout(const DeviceArray& array);
 
 Result<DevicePair> device_pair(const Pair& pair);
 

@@ -29,7 +29,7 @@ bool can_be_listed(const HostPatch& one, uint64_t num_bytes, unsigned width) {
 
 // `array` holds the old state and is undefined afterwards.
 Result<DecodedPatch> decode_one(const HostPatch& one, MutableBytes array, ThreadPool* pool) {
-  const Layout layout = layout_of(one.patch->array);
+  const Layout layout = array_layout(one.patch->array);
   const Bytes payload = one.patch->payload;
   DecodedPatch decoded;
   if (can_be_listed(one, array.size(), layout.width)) {

@@ -65,7 +65,7 @@ struct DeviceSnapshot::Impl {
     const DeviceArray& array = *slots[step.slot];
     const Codec* const codec = find_codec(step.codec);
     if (codec == nullptr) return unsupported("no codec \"" + step.codec + "\"");
-    return codec->apply(layout_of(array), step.payload, {bytes_of(array), array.size_bytes},
+    return codec->apply(array_layout(array), step.payload, {bytes_of(array), array.size_bytes},
                         threads);
   }
 
@@ -140,8 +140,8 @@ Result<std::vector<Coded>> DeviceSnapshot::encode(std::string_view codec,
     DW_RETURN_IF_ERROR(impl_->check(changes[i].slot).at(place));
     const DeviceArray& array = *impl_->slots[changes[i].slot];
     if (changes[i].marked != nullptr) {
-      pairs.push_back(
-          {layout_of(array), array.data, changes[i].marked, array.size_bytes, NewKind::kMarkedFp8});
+      pairs.push_back({array_layout(array), array.data, changes[i].marked, array.size_bytes,
+                       NewKind::kMarkedFp8});
       continue;
     }
     Result<DevicePair> pair = device_pair({array, changes[i].after});

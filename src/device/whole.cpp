@@ -29,7 +29,7 @@ namespace {
 Result<DeviceWhole> device_whole(const Contents& contents) {
   DW_ASSIGN_OR_RETURN(const NewKind kind, kind_of(contents.array.dtype, contents.as));
   DW_RETURN_IF_ERROR(check_memory(contents.as, contents.array.data, contents.size_bytes));
-  const Layout layout = layout_of(contents.as);
+  const Layout layout = deltawire::layout_of(contents.as);
   return DeviceWhole{layout, contents.array.data, contents.size_bytes / layout.width, kind};
 }
 

@@ -27,13 +27,7 @@ Model fitted(uint32_t zero_codes) {
   return model;
 }
 
-std::vector<uint8_t> written(const Model& model) {
-  std::vector<uint8_t> bytes(kMaxModelBytes + 8);
-  BitWriter out(bytes.data());
-  write_model(model, kBf16.width, &out);
-  bytes.resize(out.bytes().size());
-  return bytes;
-}
+std::vector<uint8_t> written(const Model& model) { return write_model(model, kBf16.width); }
 
 uint32_t num_bits(uint32_t zero_codes) {
   return 8 + 8 + 8 + 2 * 16 + 5 * (num_value_tokens(2) + num_escapes(2)) + 4 * zero_codes;

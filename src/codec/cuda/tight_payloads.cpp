@@ -76,13 +76,11 @@ DeviceEncoded TightPayloads::write(size_t array) const {
     size += block.num_bytes;
   }
   if (out.num_changed == 0) return out;
-  std::vector<uint8_t> head_buffer(tight::kMaxModelBytes + 16);
-  BitWriter head(head_buffer.data());
-  tight::write_model(models_[array], width_, &head);
-  const size_t most = head.bytes().size() + 3 * blocks.size() + size;
+  const std::vector<uint8_t> head = tight::write_model(models_[array], width_);
+  const size_t most = head.size() + 3 * blocks.size() + size;
   if (spare_ != nullptr) out.payload = spare_->take(most);
   out.payload.reserve(most);
-  out.payload.assign(head.bytes().begin(), head.bytes().end());
+  out.payload.assign(head.begin(), head.end());
   for (const Block& block : blocks) put_leb128(block.num_bytes, &out.payload);
   for (const Block& block : blocks) {
     const uint8_t* const at = pieces_[block.piece].bytes + block.offset;
