@@ -44,7 +44,7 @@ std::string awaited(const Status& status, const FollowArguments& options) {
   if (is_not_begun(status)) return "the first version";
   const bool behind = status.code() == Code::kNotFound &&
                       options.replica.how.accept.at_least != 0 &&
-                      status.message().find("none below version") != std::string::npos;
+                      status.message().find("but the oldest accepted version is") != std::string::npos;
   return behind ? fmt::format("version {}", options.replica.how.accept.at_least) : "";
 }
 

@@ -30,7 +30,7 @@ constexpr Typed kTyped[] = {
     {"the store has lost", "deltawire pull STORE LOCAL --version N"},
     {"holds no run", "deltawire publish CKPT STORE"},
     {"another history", "deltawire pull STORE LOCAL --version N"},
-    {"none below version", "--at-least N"},
+    {"but the oldest accepted version is", "--at-least N"},
     {"is not gone; its last heartbeat was", "--force"},
     {"the command did not finish within", "--notify-timeout SECONDS"},
     {"cannot put an object only if it is absent", "--single-writer"},

@@ -181,7 +181,7 @@ def test_publishes_but_does_not_patch_read_only_arrays(store: str) -> None:
     fixed = np.arange(4)
     fixed.flags.writeable = False
     dw.Publisher(store, {"w": fixed}).publish()
-    with pytest.raises(dw.InvalidArgument, match=r'tensor "w": numpy\.ndarray cannot be written'):
+    with pytest.raises(dw.InvalidArgument, match=r'tensor "w": numpy.ndarray is not writable'):
         dw.TensorReplica(store, {"w": fixed})
 
 

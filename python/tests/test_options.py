@@ -119,9 +119,9 @@ def test_passes_groups_to_the_library(store: str, tmp_path: Path) -> None:
     local = tmp_path / "local"
     with dw.Replica(store, local, accept=dw.Accept(run=run, at_least=4), copy_on_write=dw.CopyOnWrite(keep=0)) as replica:
         assert replica.pull().path.name == "v0000000004"
-    with pytest.raises(dw.BaseMismatch, match="the run asked for is"):
+    with pytest.raises(dw.BaseMismatch, match="but the requested run is"):
         dw.Replica(store, tmp_path / "other", accept=dw.Accept(run="0" * 32)).pull()
-    with pytest.raises(dw.NotFound, match="none below version 9"):
+    with pytest.raises(dw.NotFound, match="the oldest accepted version is 9"):
         dw.TensorReplica(store, {"W": np.zeros(1000, np.float32)}, accept=dw.Accept(at_least=9)).pull()
 
 

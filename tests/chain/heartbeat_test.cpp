@@ -152,7 +152,7 @@ TEST_F(GoneReplicas, ForgetNeedsForceForLiveOnes) {
   write("one", 60);
   write("other", 60);
   EXPECT_FAILS(chain.forget("nobody"), kNotFound, "nobody");
-  EXPECT_FAILS(chain.forget("one"), kConflict, "one", "heard of 0 s ago");
+  EXPECT_FAILS(chain.forget("one"), kConflict, "one", "last heartbeat was 0 s ago");
   real.memory->set_clock(kNow + 181);
   write("one", 60, "beside");  // another process of this name, alive
   EXPECT_EQ(chain.forget("one").value(), 1U);

@@ -237,7 +237,7 @@ def scripted(fleet, names):
     subprocess.run([fleet.binary, "publish", str(fleet.states[2]), str(fleet.root / "store"), "--snapshot",
                     str(fleet.root / "snapshot"), "--quiet"], env=fleet.environment, check=True, timeout=PATIENCE)
     fleet.start_server()
-    fleet.logged("and no longer")
+    fleet.logged("now instead of run")
     time.sleep(2)
     assert held == {name: fleet.held(name) for name in fleet.replicas}
 

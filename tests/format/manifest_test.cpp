@@ -168,9 +168,9 @@ TEST(Manifest, RejectsForgedFieldsByName) {
   for (const auto& [name, phrase] :
        std::vector<std::pair<std::string, const char*>>{{"../x", "a slash"},
                                                         {"a/b", "a slash"},
-                                                        {"", "has a name"},
-                                                        {"current", "replicas use this name"},
-                                                        {"a.safetensors", "of weights"},
+                                                        {"", "the name is empty"},
+                                                        {"current", "reserved for replicas"},
+                                                        {"a.safetensors", "reserved for weights"},
                                                         {"tokenizer – v2.json", "ascending"},
                                                         {"zz", "ascending"}}) {
     EXPECT_TRUE(refused("[\"config.json\",5", "[\"" + name + "\",5", phrase)) << name;

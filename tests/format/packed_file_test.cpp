@@ -110,7 +110,7 @@ TEST(CheckpointFiles, AcceptsNamesInAnyLanguage) {
 
 TEST(CheckpointFiles, EveryInvalidNameHasItsMessage) {
   for (const auto& [name, phrase] : std::vector<std::pair<std::string, const char*>>{
-           {"", "has a name"},
+           {"", "the name is empty"},
            {std::string(256, 'x'), "256 bytes; at most 255"},
            {"a\xff", "not UTF-8"},
            {"a\xc3", "not UTF-8"},
@@ -123,18 +123,18 @@ TEST(CheckpointFiles, EveryInvalidNameHasItsMessage) {
            {".", "begins with a dot"},
            {"..", "begins with a dot"},
            {".deltawire", "begins with a dot"},
-           {"current", "replicas use this name"},
-           {"Current", "replicas use this name"},
-           {"current.new", "replicas use this name"},
-           {"v0000000001", "replicas use this name"},
-           {"V9999999999", "replicas use this name"}}) {
+           {"current", "reserved for replicas"},
+           {"Current", "reserved for replicas"},
+           {"current.new", "reserved for replicas"},
+           {"v0000000001", "reserved for replicas"},
+           {"V9999999999", "reserved for replicas"}}) {
     EXPECT_FAILS(check_checkpoint_file_name(name), kCorruption, phrase) << name;
   }
 }
 
 TEST(CheckpointFiles, RejectsWeightsAndDuplicatesAsSideFiles) {
   for (const char* name : {"model.safetensors", "x.SafeTensors", "model.safetensors.index.json"}) {
-    EXPECT_FAILS(check_side_files({{name, 1}}), kCorruption, name, "of weights");
+    EXPECT_FAILS(check_side_files({{name, 1}}), kCorruption, name, "reserved for weights");
   }
   EXPECT_FAILS(check_side_files({{"a", 1}, {"a", 1}}), kCorruption, "\"a\"");
   EXPECT_FAILS(check_side_files({{"README.md", 1}, {"Readme.md", 1}}), kCorruption, "Readme.md",

@@ -269,7 +269,7 @@ TEST(StageTest, RejectsAnotherDtypeOrShape) {
   refused(held({{}, nullptr, {126}}), Code::kInvalidArgument, "expected 128 bytes or more");
   refused(held({{}, nullptr, {131}}), Code::kInvalidArgument, "a multiple of 2, got 131");
   refused(held({{}, nullptr, {1, 2}}), Code::kInvalidArgument, "expected 1, got 2");
-  refused({{"w", DType::kBF16, {64, 64}}, {{}}}, Code::kInvalidArgument, "without memory");
+  refused({{"w", DType::kBF16, {64, 64}}, {{}}}, Code::kInvalidArgument, "a box has no memory");
   made.deltas()[0].info.removed = {"w"};
   refused({{"w", DType::kBF16, {64, 64}}, {box}}, Code::kBaseMismatch, "removed by a delta");
 }

@@ -583,7 +583,7 @@ TEST_F(ReplicaCutFilesTest, DuringPatch) {
   EXPECT_TRUE(file.check_whole().ok());
   cut();
   file.bytes()[file.bytes().size() - 1] = 7;
-  EXPECT_FAILS(file.sync(), kIo, weights().string(), "cut short");
+  EXPECT_FAILS(file.sync(), kIo, weights().string(), "was truncated");
 }
 
 }  // namespace

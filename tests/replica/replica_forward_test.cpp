@@ -128,7 +128,7 @@ TYPED_TEST(ReplicaForwardTest, DoesNotFollowAStoreThatLostVersions) {
   const auto held = this->states_[5];
   const auto lost = this->lose_after(2);
   EXPECT_FAILS(this->replica_.pull(), kNotFound,
-               "its newest version is 2, and version 5 is held: the store has lost "
+               "its newest version is 2, but version 5 is held: the store has lost "
                "versions 3 to 5");
   EXPECT_TRUE(this->replica_.holds(5, held));
   // When the versions are back, the pull works again.
@@ -176,7 +176,7 @@ TYPED_TEST(ReplicaForwardTest, ReportsAStoreThatBecameEmpty) {
   const fs::path store = this->folder_.path() / "store";
   fs::rename(store / "manifests", this->folder_.path() / "manifests");
   EXPECT_FAILS(this->replica_.pull(), kNotFound,
-               "has no version at all, and version 2 is held: the store has lost "
+               "has no version at all, but version 2 is held: the store has lost "
                "versions 0 to 2");
   fs::rename(this->folder_.path() / "manifests", store / "manifests");
   fs::rename(store, this->folder_.path() / "away");
@@ -223,7 +223,7 @@ TYPED_TEST(ReplicaForwardTest, SwitchesToAnotherHistoryByNumber) {
 TYPED_TEST(ReplicaForwardTest, AcceptsOnlyTheRequestedRun) {
   this->publish(1);
   EXPECT_FAILS(this->replica_.pull({}, this->only_run(std::string(32, 'a'))), kBaseMismatch,
-               "the run asked for is aaaa");
+               "but the requested run is aaaa");
   EXPECT_FAILS(this->replica_.pull({}, this->only_run("seven")), kInvalidArgument, "32 hex digits");
   ASSERT_TRUE(this->replica_.pull({}, this->only_run(this->chain_.chain.run())).ok());
   this->expect(1);

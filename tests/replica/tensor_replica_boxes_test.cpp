@@ -223,7 +223,7 @@ TEST_F(TensorReplicaBoxesTest, RejectsInvalidBoxes) {
   refused([](LiveTensor* a, LiveTensor*) { a->box.offset[0] = 190; }, "leaves dimension 0");
   refused([](LiveTensor* a, LiveTensor*) { a->bytes = a->bytes.first(8); }, "expected 2772 bytes");
   refused([](LiveTensor* a, LiveTensor* b) { *b = *a; }, "is given twice");
-  refused([](LiveTensor* a, LiveTensor*) { a->box.offset[0] = 3; }, "meets tensor \"embed\"");
+  refused([](LiveTensor* a, LiveTensor*) { a->box.offset[0] = 3; }, "overlaps tensor \"embed\"");
   refused([](LiveTensor* a, LiveTensor*) { a->shape[0] = 300; }, "given as BF16");
 }
 

@@ -317,7 +317,7 @@ TEST_F(TensorReplicaTest, ErrorsNameTensorsThatDifferFromTheVersion) {
     EXPECT_EQ(memory.copy(), before);
   };
   refused([](auto* tensors) { tensors->erase(tensors->begin() + 3); },
-          "tensor \"norm\": the version has it");
+          "tensor \"norm\": is in the version but was not given");
   refused([](auto* tensors) { (*tensors)[3].dtype = DType::kI32; },
           "tensor \"norm\": the version has F32 [64], but the given tensor is I32 [64]");
   refused(

@@ -422,8 +422,8 @@ TEST_F(S3Scripted, WorksWithoutRangesForWholeDownloads) {
   EXPECT_TRUE(store.download("a", 10, &sink).ok());
   EXPECT_EQ(as_string(sink.bytes), "xxxxxxxxxx");
   std::vector<uint8_t> out(5);
-  EXPECT_FAILS(store.read("a", 0, out), kUnsupported, "ranges");
-  EXPECT_FAILS(store.read("a", 5, out), kUnsupported, "ranges");
+  EXPECT_FAILS(store.read("a", 0, out), kUnsupported, "range requests");
+  EXPECT_FAILS(store.read("a", 5, out), kUnsupported, "range requests");
 }
 
 TEST_F(S3Scripted, VerifiesTheHashOfSmallObjects) {
@@ -553,10 +553,10 @@ TEST_F(S3Scripted, RejectsInconsistentLists) {
   };
   EXPECT_TRUE(fails({"elsewhere"}, "", "another prefix"));
   EXPECT_TRUE(fails({"pre/fix/w"}, "", "another prefix"));
-  EXPECT_TRUE(fails({"pre/fix/v/2", "pre/fix/v/1"}, "", "order"));
-  EXPECT_TRUE(fails({"pre/fix/v/1", "pre/fix/v/1"}, "", "order"));
-  EXPECT_TRUE(fails({"pre/fix/v/1"}, "again", "order"));  // the same page for ever
-  EXPECT_TRUE(fails({}, "again", "without an object"));
+  EXPECT_TRUE(fails({"pre/fix/v/2", "pre/fix/v/1"}, "", "not sorted"));
+  EXPECT_TRUE(fails({"pre/fix/v/1", "pre/fix/v/1"}, "", "not sorted"));
+  EXPECT_TRUE(fails({"pre/fix/v/1"}, "again", "not sorted"));  // the same page for ever
+  EXPECT_TRUE(fails({}, "again", "is empty"));
 }
 
 // --- opening
