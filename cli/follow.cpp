@@ -42,9 +42,9 @@ bool is_final(const Status& status, bool mends) {
 std::string awaited(const Status& status, const FollowArguments& options) {
   if (options.once) return {};
   if (is_not_begun(status)) return "the first version";
-  const bool behind = status.code() == Code::kNotFound &&
-                      options.replica.how.accept.at_least != 0 &&
-                      status.message().find("but the oldest accepted version is") != std::string::npos;
+  const bool behind =
+      status.code() == Code::kNotFound && options.replica.how.accept.at_least != 0 &&
+      status.message().find("but the oldest accepted version is") != std::string::npos;
   return behind ? fmt::format("version {}", options.replica.how.accept.at_least) : "";
 }
 
