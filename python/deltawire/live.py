@@ -94,6 +94,8 @@ def _offsets_of(name: str, offsets: Any) -> Any:
     if torch is not None and isinstance(offsets, torch.Tensor):
         if offsets.device.type != "cpu":
             raise InvalidArgument(f"{name}: offsets must be in host memory")
+        if offsets.is_floating_point():
+            raise InvalidArgument(f"{name}: offsets must be integers of 32 or 64 bits")
         offsets = offsets.detach().numpy()
     if getattr(offsets, "ndim", None) != 1:
         raise InvalidArgument(f"{name}: offsets must be an array of one dimension")

@@ -27,14 +27,14 @@ struct ByteRange {
 };
 
 template <class T>
-T load_le(const void* p) noexcept {
+inline T load_le(const void* p) noexcept {
   T value;
   std::memcpy(&value, p, sizeof value);
   return value;
 }
 
 template <class T>
-void store_le(void* p, T value) noexcept {
+inline void store_le(void* p, T value) noexcept {
   std::memcpy(p, &value, sizeof value);
 }
 

@@ -1,14 +1,3 @@
-// The numbers below n, those of the largest sizes first: threads that take them in this order end
-// at about the same time.
-template <class SizeOf>
-std::vector<size_t> largest_first(size_t n, const SizeOf& size_of) {
-  std::vector<size_t> order(n);
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return size_of(a) > size_of(b); });
-  return order;
-}
-
 // Many tensors of very different sizes on a few threads: tensors are taken in waves, small enough
 // to bound what is held in memory, large enough to keep every thread busy.
 #pragma once
@@ -25,6 +14,17 @@ std::vector<size_t> largest_first(size_t n, const SizeOf& size_of) {
 #include "deltawire/status.h"
 
 namespace deltawire {
+
+// The numbers below n, those of the largest sizes first: threads that take them in this order end
+// at about the same time.
+template <class SizeOf>
+std::vector<size_t> largest_first(size_t n, const SizeOf& size_of) {
+  std::vector<size_t> order(n);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return size_of(a) > size_of(b); });
+  return order;
+}
 
 class Waves {
  public:

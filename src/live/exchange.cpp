@@ -155,6 +155,7 @@ struct Exchange::Impl {
 void Exchange::Impl::share_out() {
   for (size_t i = 0; i < host.size(); ++i) {
     const size_t count = host[i].offsets.size();
+    num_changed += count;
     host_bytes += count * sizeof(uint32_t) + host[i].values.size();
     for (size_t at = 0; at < count; at += kExchangedAtOnce) {
       slices.push_back({i, at, std::min(count, at + kExchangedAtOnce)});
@@ -174,16 +175,25 @@ void Exchange::Impl::swap_host() {
 
 Result<Exchange> Exchange::stage(std::span<const ExchangeList> lists,
                                  const ExchangeOptions& options) {
-  return guard_memory("staging", [&] {
-    std::vector<OwnedList> own;
+  return guard_memory("staging", [&]() -> Result<Exchange> {
+    auto impl = std::make_unique<Impl>(lists.empty() ? 1 : options.threads);
+    DW_RETURN_IF_ERROR(check_exchange(lists, &impl->pool));
+    std::vector<const ExchangeList*> host, device;
     for (const ExchangeList& list : lists) {
-      own.push_back({list.bytes,
-                     list.width,
-                     list.memory,
-                     {list.offsets.begin(), list.offsets.end()},
-                     {list.values.begin(), list.values.end()}});
+      if (!list.offsets.empty()) (list.memory == Memory::kHost ? host : device).push_back(&list);
     }
-    return take(std::move(own), options);
+    impl->host.resize(host.size());
+    DW_RETURN_IF_ERROR(
+        parallel_try("staging", &impl->pool, host.size(), [&](size_t i, unsigned) -> Status {
+          const ExchangeList& list = *host[i];
+          impl->host[i] = {list.bytes,
+                           list.width,
+                           list.memory,
+                           {list.offsets.begin(), list.offsets.end()},
+                           {list.values.begin(), list.values.end()}};
+          return {};
+        }));
+    return make(std::move(impl), device, options, nullptr);
   });
 }
 
@@ -194,28 +204,33 @@ Result<Exchange> Exchange::take(std::vector<OwnedList> lists, const ExchangeOpti
     std::vector<ExchangeList> views;
     for (const OwnedList& own : lists) {
       views.push_back({own.bytes, own.width, own.memory, own.offsets, own.values});
-      impl->num_changed += own.offsets.size();
     }
     DW_RETURN_IF_ERROR(check_exchange(views, &impl->pool));
     std::vector<const ExchangeList*> device;
     for (size_t i = 0; i < lists.size(); ++i) {
-      OwnedList& own = lists[i];
-      if (own.offsets.empty()) continue;
-      if (own.memory == Memory::kHost) {
-        impl->host.push_back(std::move(own));
+      if (lists[i].offsets.empty()) continue;
+      if (lists[i].memory == Memory::kHost) {
+        impl->host.push_back(std::move(lists[i]));
       } else {
         device.push_back(&views[i]);
       }
     }
-    impl->share_out();
-    if (on_device != nullptr) {
-      impl->num_changed += on_device->num_changed();
-      DW_ASSIGN_OR_RETURN(impl->device, on_device->finish(device));
-    } else if (!device.empty()) {
-      DW_ASSIGN_OR_RETURN(impl->device, DeviceExchange::stage(device, options.device_bytes));
-    }
-    return Exchange(std::move(impl));
+    return make(std::move(impl), device, options, on_device);
   });
+}
+
+Result<Exchange> Exchange::make(std::unique_ptr<Impl> impl,
+                                std::span<const ExchangeList* const> device,
+                                const ExchangeOptions& options, DeviceStage* on_device) {
+  impl->share_out();
+  for (const ExchangeList* list : device) impl->num_changed += list->offsets.size();
+  if (on_device != nullptr) {
+    impl->num_changed += on_device->num_changed();
+    DW_ASSIGN_OR_RETURN(impl->device, on_device->finish(device));
+  } else if (!device.empty()) {
+    DW_ASSIGN_OR_RETURN(impl->device, DeviceExchange::stage(device, options.device_bytes));
+  }
+  return Exchange(std::move(impl));
 }
 
 Exchange::Exchange(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

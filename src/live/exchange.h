@@ -60,6 +60,9 @@ class Exchange {
  private:
   struct Impl;
   explicit Exchange(std::unique_ptr<Impl> impl);
+  static Result<Exchange> make(std::unique_ptr<Impl> impl,
+                               std::span<const ExchangeList* const> device,
+                               const ExchangeOptions& options, DeviceStage* on_device);
   std::unique_ptr<Impl> impl_;
 };
 

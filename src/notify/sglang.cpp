@@ -83,8 +83,10 @@ class SglangEngine final : public Engine {
   std::optional<std::string> weight_version() const {
     const auto reply = probe_.get("/model_info");
     if (!reply.ok() || !reply->ok()) return std::nullopt;
-    const std::string label = string_in(parse_json(reply->text), "weight_version");
-    return label.empty() ? std::nullopt : std::optional(label);
+    const auto answer = parse_json(reply->text);
+    const auto label = answer.find("weight_version");
+    if (label == answer.end() || !label->is_string()) return std::nullopt;
+    return label->get<std::string>();  // an empty one is a label, too
   }
 
   // What the answer and the labels around it amount to. A label that became the new one means new

@@ -189,6 +189,7 @@ Status Publisher::Impl::capture_once(Tensors tensors, FullSource source, Step st
     attempt.over = needs_tensors(attempt);
     if (attempt.over) DW_RETURN_IF_ERROR(end(&source, &attempt));
   }
+  if (attempt.over) attempt.draft = {};  // its bodies and blocks
   captured = std::make_unique<Attempt>(std::move(attempt));
   return {};
 }

@@ -244,13 +244,18 @@ Status write_body(const fs::path& path, const Body& body, ThreadPool* pool) {
     if (fd.get() < 0) return system_error(path, "cannot create", errno);
     if (::ftruncate(fd.get(), off_t(body.size())) != 0) return system_error(path, "cannot extend");
   }
-  DW_ASSIGN_OR_RETURN(PatchedFile file, PatchedFile::open(path));
-  const size_t pieces = size_t((body.size() + kPieceBytes - 1) / kPieceBytes);
-  DW_RETURN_IF_ERROR(parallel_try("copying", pool, pieces, [&](size_t i, unsigned) -> Status {
-    const uint64_t at = i * kPieceBytes;
-    return body.read(at, file.bytes().subspan(at, std::min(kPieceBytes, body.size() - at)));
-  }));
-  return file.check_whole();
+  const auto fill = [&]() -> Status {
+    DW_ASSIGN_OR_RETURN(PatchedFile file, PatchedFile::open(path));
+    const size_t pieces = size_t((body.size() + kPieceBytes - 1) / kPieceBytes);
+    DW_RETURN_IF_ERROR(parallel_try("copying", pool, pieces, [&](size_t i, unsigned) -> Status {
+      const uint64_t at = i * kPieceBytes;
+      return body.read(at, file.bytes().subspan(at, std::min(kPieceBytes, body.size() - at)));
+    }));
+    return file.check_whole();
+  };
+  Status status = fill();
+  if (!status.ok()) ::unlink(path.c_str());  // would take the space of the next attempt
+  return status;
 }
 
 Status sync_file(const fs::path& path) {

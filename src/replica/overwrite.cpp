@@ -84,6 +84,10 @@ Result<FileStamps> write_stretches(const Checkpoint& held, const std::vector<Str
                                    const FileStamps& stamps, ThreadPool* pool) {
   PatchedFiles files(held);
   const bool in_memory = is_in_memory(held);
+  // All files are opened, and have their space, before the first byte is written.
+  for (const Stretch& stretch : stretches) {
+    if (stretch.last) DW_RETURN_IF_ERROR(files.to_write(*stretch.tensor).status());
+  }
   DW_RETURN_IF_ERROR(
       parallel_try("overwriting", pool, stretches.size(), [&](size_t i, unsigned) -> Status {
         const Stretch& stretch = stretches[i];

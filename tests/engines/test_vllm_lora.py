@@ -260,11 +260,11 @@ def narrow(seed: int = 0) -> dict[str, torch.Tensor]:
         pytest.param(adapter(1, sizes=SIZES | {"mlp.other_proj": (8, 8)}), {}, "other_proj", id="unknown-module"),
         pytest.param(wide(), {}, "does not fit the served model", id="wide"),
         pytest.param(narrow(), {}, "does not fit the served model", id="narrow"),
-        pytest.param(adapter(1, layers=3), {}, "it has no model.layers.2.", id="another-model"),
+        pytest.param(adapter(1, layers=3), {}, "the model has no module model.layers.2.", id="another-model"),
         pytest.param(adapter(1), {"use_dora": True}, "DoRA", id="dora"),
         pytest.param(adapter(1), {"peft_type": "IA3"}, "peft_type is IA3", id="no-lora"),
-        pytest.param(adapter(1), {"rank": 4}, "has rank 8, and adapter_config.json says r = 4", id="other-rank"),
-        pytest.param({"w": torch.ones(4, 4)}, {}, "has no LoRA tensors", id="no-adapter"),
+        pytest.param(adapter(1), {"rank": 4}, "has rank 8, but r=4 in adapter_config.json", id="other-rank"),
+        pytest.param({"w": torch.ones(4, 4)}, {}, "no LoRA tensors", id="no-adapter"),
     ],
 )
 def test_unfit_adapter_keeps_the_old_version(scene, server, tensors, values, words):

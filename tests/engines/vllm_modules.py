@@ -79,7 +79,7 @@ class Served:
         self.worker.stage()
         self.left = left
         try:
-            return self.worker.update()
+            return self.worker.update().version
         finally:
             self.left = None
             assert self.trainer.version == version

@@ -82,6 +82,7 @@ Status ZstdStream::start(uint64_t window_bytes, size_t block_bytes) {
   if (ZSTD_isError(needed) != 0) return bad_frame(needed);
   if (needed > capacity_) {
     window_ = nullptr;  // first, so that both never exist at once
+    capacity_ = 0;
     window_ = std::make_unique_for_overwrite<uint8_t[]>(needed);
     capacity_ = needed;
   }

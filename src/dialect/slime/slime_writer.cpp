@@ -188,6 +188,7 @@ class SlimeWriter final : public ForeignWriter {
   Status finish() override {
     if (finished_) return invalid_argument("slime: the version is finished already");
     DW_RETURN_IF_ERROR(order_.check_all_added().at("slime"));
+    if (part_ != plan_.parts.size()) return invalid_argument("slime: not all parts were put");
     const std::string text = index_text(plan_);
     if (text.size() > kMaxIndexBytes) {
       return unsupported("slime: the index takes " + std::to_string(text.size()) +
