@@ -61,7 +61,7 @@ def measured() -> list[tuple[str, float, str | None, str | None]]:
 
 def table() -> str:
     lines = [
-        "| 1 GB of bf16 weights, 1.2 % changed | bytes sent | to a replica with 100 MB/s, 50 ms | in a folder |",
+        "| 1 GB of bf16 weights, 1.2 % changed | bytes sent | seconds over a link of 100 MB/s, round trip 50 ms | through a local folder |",
         "|---|---|---|---|",
     ]
     for name, megabytes, *seconds in measured():
@@ -116,8 +116,8 @@ def main() -> int:
 ![Bytes and seconds of one step, by way](docs/figures.svg)
 
 Machine: two cores of an x86-64 Xeon server with AVX-512, 500 M simulated weights. Bytes: `deltawire bench codecs`
-([results](bench/results/{CODECS.name})). Seconds: `deltawire bench chain`, from `publish()` until a replica in memory has verified the version
-([results](bench/results/{CHAIN.name})). The formats of slime and TRL are rewritten in C++, without the cost of their Python.
+([results](bench/results/{CODECS.name})). Seconds: `deltawire bench chain`, from `publish()` until a replica in memory holds the version
+([results](bench/results/{CHAIN.name})). slime's and TRL's formats are reimplemented in C++: the projects' own Python is not timed.
 
 {sentence()}
 """
