@@ -126,7 +126,7 @@ class Proof:
 
     @explained
     def __init__(self, tensors: Source = (), *, threads: int = 0) -> None:
-        """Add a dict of arrays or `Tensor`s."""
+        """Begin with these tensors: a dict of arrays or `Tensor`s."""
         self._core = _core.Proof()
         self.add(tensors, threads=threads)
 

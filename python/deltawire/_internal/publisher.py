@@ -149,9 +149,9 @@ class Publisher(Closing):
         `tensors`: a dict of arrays that change in place, (name, array) pairs, a torch module, or a callable that returns one of
         these; `select` filters and renames them. `dtype`: round floating-point weights to it, as torch's `.to()` does.
 
-        `quantize`: publish quantised weights, as the folder of a checkpoint, a `quantization_config` or a name from
-        `deltawire.quantize.FORMATS` says; weights are first rounded to `dtype` (default: bfloat16). `adapter`: publish only the
-        LoRA adapter of a PEFT model: True (the active one) or its name.
+        `quantize`: the format of quantised weights: a checkpoint's folder, a `quantization_config`, or a name in
+        `deltawire.quantize.FORMATS`. Weights are first rounded to `dtype` (default: bfloat16). `adapter`: publish only the LoRA
+        adapter of a PEFT model: True (the active one) or its name.
 
         `snapshot`: a folder, for a restarted trainer, or "memory" (host), "pinned" (pinned host memory) or "device" (GPU);
         default: where the tensors are.

@@ -91,7 +91,7 @@ class Pulling(Closing, Generic[Core]):
         """Pull each new version, and yield its report.
 
         Stores that do not notify are asked every `interval` seconds. Outages and missing runs or versions are logged (logger
-        "deltawire") and retried. Ends after version `until`, or `timeout` seconds without a new one.
+        "deltawire") and retried. Stops once it holds version `until`, or after `timeout` seconds without a new version.
         """
         watch = _core.Watch(self._store)
         failures, last_new = 0, time.monotonic()
