@@ -37,7 +37,7 @@ class Inputs:
     mirror_gets: float = 12
     mirror_look_gets: float = 4
     mirror_puts: float = 6
-    # prices in dollars, (p) of a large provider's object store
+    # prices in dollars, (p) entered 2026-11-16: those of S3 Standard in us-east-1
     price_get: float = 0.0004e-3  # GET, HEAD
     price_put: float = 0.005e-3  # PUT, LIST
     price_far_gb: float = 0.02  # a GB from one region to another; inside a region 0
@@ -53,11 +53,11 @@ class Inputs:
     encode_ms: float = 17.2  # (m) tight, compare and code: payloads on the host
     host_cores: int = 96  # (a)
     core_gb: float = 4.77  # (m) bench/results/x86_64-intel-xeon-2-cores.md: tight apply, GB/s of weights, one thread
-    stage_changes: float = 98.3e6  # (m) docs/engines.md, with the times below
-    stage_ms: float = 286  # (m) while the engine serves
-    swap_ms: float = 4.9  # (m)
-    proof_ms: float = 8.0  # (m) all tensors
-    pause_ms: float = 14.0  # (m) swap, proof, and what is around them
+    stage_changes: float = 98.3e6  # (m) bench/results/engines-h200.md, eager, medians, as the times below
+    stage_ms: float = 85  # (m) from "staging begins" to "staged", while the engine serves
+    swap_ms: float = 5.4  # (m)
+    proof_ms: float = 6.9  # (m) all tensors
+    pause_ms: float = 14.4  # (m) in the worker: swap, proof, and what is around them
 
 
 def table(head, rows):
