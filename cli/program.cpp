@@ -22,15 +22,15 @@ namespace {
 // The Python package handles this verb itself.
 constexpr char kQuantize[] = "quantize";
 constexpr char kHaveQuantize[] =
-    "quantize is provided by the Python package and needs torch: pip install "
-    "'deltawire[quantize]', then python -m deltawire quantize --help";
+    "quantize is provided by the Python package and needs torch: in a clone of deltawire, pip "
+    "install '.[quantize]', then python -m deltawire quantize --help";
 
 void add_quantize(Command& app, Context& context, Call*) {
   make_verb(app, context, kQuantize, "Write a checkpoint as a quantised one: fp8, nvfp4, int4, ...",
             "  deltawire quantize ckpt out --like quantised-ckpt\n"
             "  deltawire quantize ckpt out --format fp8-block\n\n"
-            "The Python package provides this verb and needs torch for it:\n"
-            "  pip install 'deltawire[quantize]'\n"
+            "The Python package provides this verb and needs torch for it. In a clone:\n"
+            "  pip install '.[quantize]'\n"
             "  python -m deltawire quantize --help");
 }
 
