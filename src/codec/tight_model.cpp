@@ -1,6 +1,7 @@
 #include "codec/tight_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -137,7 +138,7 @@ std::vector<uint8_t> write_model(const Model& model, uint8_t width) {
 Result<Model> read_model(Layout layout, Bytes payload, size_t* consumed) {
   // A padded copy of the largest model lets the reads below go unchecked.
   std::vector<uint8_t> padded(kMaxModelBytes + 16);
-  std::memcpy(padded.data(), payload.data(), std::min(payload.size(), kMaxModelBytes));
+  std::copy_n(payload.begin(), std::min(payload.size(), kMaxModelBytes), padded.begin());
   BitReader in(padded.data());
 
   Model model;
@@ -191,6 +192,60 @@ Result<Model> read_model(Layout layout, Bytes payload, size_t* consumed) {
                       " bytes, got " + std::to_string(payload.size()));
   }
   return model;
+}
+
+// Tables count all changes of the sampled blocks (count_values), also those of classes whose steps
+// a block then codes as units, so these cause no bias. Two things do. Codes are multiples of 0.4
+// bits: a share near 1/2 may be off by 0.07, one near 0 or 1 by less. And how a class's changes
+// spread over its keys, and so over contexts, is not stored. Assumed: keys of a class change
+// equally often, and each exponent has half as many weights as the next larger one, except for the
+// largest few. Where this guess matters too much there is no answer, for example for steps so large
+// that nearly every weight changes.
+std::optional<double> share_of_unit_steps(Layout layout, Bytes front) {
+  constexpr double kMostSpread = 0.15;               // of shares among the contexts of a class
+  constexpr double kLargestKeys[] = {1.0 / 3, 0.9};  // relative to the third largest
+  size_t consumed = 0;
+  const Result<Model> model_or = read_model(layout, front, &consumed);
+  if (!model_or.ok() || !model_or->fitted) return {};
+  const Model& model = *model_or;
+  double units_of_context[kMaxContexts];
+  for (int v = 0; v < model.num_contexts; ++v) {
+    double sum = 0;
+    for (uint32_t t = 0; t < num_value_tokens(layout.width); ++t) {
+      const uint8_t code = model.value_codes[v][t];
+      const double weight = code == 0 ? 0 : std::exp2(0.4 * code);  // 0: the sample had none
+      if (t == 0) units_of_context[v] = weight;
+      sum += weight;
+    }
+    if (sum == 0) return {};
+    units_of_context[v] /= sum;
+  }
+  uint8_t context_of_key[256];
+  fill_class_of_key(model.context_thresholds, model.num_contexts - 1U, context_of_key);
+  const int top = model.split.num_classes - 1;
+  double units = 0, all = 0, spread = 0;
+  for (int c = 0; c <= top; ++c) {
+    const int first = c == 0 ? 0 : model.split.thresholds[c - 1];
+    int last = c == top ? first : model.split.thresholds[c] - 1;
+    if (c == top && model.num_contexts > 1) {  // there were changes at every context's first key
+      last = std::max<int>(last, model.context_thresholds[model.num_contexts - 2]);
+    }
+    double weights = 0, sum = 0, squares = 0;
+    for (int key = last; key >= first; --key) {
+      const int below = last - key - (c == top ? 2 : 0);
+      const double weight = below < 0 ? kLargestKeys[below + 2] : std::exp2(-below);
+      const double share = units_of_context[context_of_key[key]];
+      weights += weight;
+      sum += weight * share;
+      squares += weight * share * share;
+    }
+    const double mean = sum / weights, count = std::exp2(model.mean_codes[c] / 12.0);
+    units += count * mean;
+    all += count;
+    spread += count * std::sqrt(std::max(0.0, squares / weights - mean * mean));
+  }
+  if (spread > kMostSpread * all) return {};
+  return units / all;
 }
 
 // The code tables of `tight`, in integers from first to last.

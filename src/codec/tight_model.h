@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "codec/codec.h"
@@ -54,5 +55,10 @@ inline constexpr size_t kMaxModelBytes = 4 + 3 * kMaxClasses + kMaxContexts +
 std::vector<uint8_t> write_model(const Model& model, uint8_t width);
 // Every field is checked; `*consumed` is the number of bytes the model takes.
 Result<Model> read_model(Layout layout, Bytes payload, size_t* consumed);
+
+// Estimates which share of an array's changes are steps of +1 or -1, from the model at the front of
+// its payload, of which kMaxModelBytes are enough. None: a law model, a malformed one, or one that
+// does not tell. For statistics only.
+std::optional<double> share_of_unit_steps(Layout layout, Bytes front);
 
 }  // namespace deltawire::tight
