@@ -267,6 +267,9 @@ def test_layers_lead_to_the_history_of_one_tensor(quiet, open_page):
     expect(again.get_by_role("heading", name=f"History of {tensor}")).to_be_visible()
     page.get_by_role("button", name="All layers").click()
     expect(page.get_by_role("heading", name=re.compile("^History of "))).to_be_hidden()
+    # The embeddings change enough for an estimate.
+    large = open_page(quiet.url + "/#layers?row=0")
+    expect(large.get_by_text(re.compile(r"\. About \d+ % of its steps are ±1 ULP\.$"))).to_be_visible()
 
 
 def test_version_page_shows_text_and_tables(quiet, open_page):

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <latch>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
 #include <thread>
 
@@ -152,8 +153,35 @@ TEST(Page, AnswersForARealChain) {
   const Answer tensor = get_until(*server, "/0/tensors/" + changes[0].tensor, is_loaded);
   EXPECT_NEAR(tensor["columns"]["share"][4],
               double(changes[0].num_changed) / double(changes[0].num_elements), 1e-7);
-  EXPECT_TRUE(tensor["steps_one_ulp"].is_null());
+  EXPECT_TRUE(tensor["one_ulp"].is_null());  // too few changes for tables
   EXPECT_EQ(get(*server, "/0/events")["events"].back()["version"], 5);
+}
+
+TEST(Page, EstimatesTheShareOfStepsOfOneUlp) {
+  TestChain chain;
+  State state = {make_tensor("w", DType::kBF16, {256, 1024}, 1),
+                 make_tensor("packed", DType::kF4, {256, 1024}, 1)};
+  chain.publish_full(state);
+  std::mt19937_64 random(7);
+  for (int version = 1; version < 4; ++version) {
+    for (size_t i = 0; i < state[0].bytes.size(); i += 2) {
+      if (random() % 10 != 0) continue;
+      const uint16_t step = random() % 10 < 7 ? 1 : 3;  // 70 % are of one ULP
+      const auto old = load_le<uint16_t>(&state[0].bytes[i]);
+      store_le(&state[0].bytes[i], uint16_t(random() % 2 != 0 ? old + step : old - step));
+    }
+    for (uint8_t& byte : state[1].bytes) byte = uint8_t(byte + (random() % 10 == 0));
+    chain.publish_delta(state, "tight");
+  }
+  const auto server = serve_page(chain.store());
+  get_until(*server, "/0/versions", is_loaded);
+  const Answer tensor = get_until(*server, "/0/tensors/w", is_loaded);
+  EXPECT_NEAR(tensor["one_ulp"], 0.7, 0.08);
+  EXPECT_EQ(tensor["columns"]["version"].size(), 4U);
+  // Several elements in a byte.
+  EXPECT_TRUE(get_until(*server, "/0/tensors/packed", is_loaded)["one_ulp"].is_null());
+  // Of version 0, which is stored whole, nothing is known.
+  EXPECT_TRUE(get_until(*server, "/0/tensors/w?to=0", is_loaded)["one_ulp"].is_null());
 }
 
 TEST(Page, ClassifiesTensorsByTypeAndLayer) {

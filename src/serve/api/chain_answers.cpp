@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint64_t kMostCells = 400'000;  // of a heat map
 constexpr size_t kMostRows = 2000;
+constexpr uint64_t kOneUlpVersions = 16;  // whose payloads are looked at, of one tensor
 
 // A share needs no more digits than can be seen.
 Json rounded(const std::optional<double>& value, double digits = 1e8) {
@@ -170,6 +171,31 @@ std::vector<uint64_t> ChainWatch::want(const VersionGrid& grid, Json* answer) {
   return samples;
 }
 
+std::optional<double> ChainWatch::want_one_ulp(const std::string& tensor, uint64_t from,
+                                               uint64_t to, Json* answer) {
+  const VersionGrid few = VersionGrid::over(from, to, kOneUlpVersions);  // the same ones each time
+  std::vector<double> known;
+  one_ulp_of_ = tensor;
+  wanted_one_ulp_.clear();
+  for (size_t i = 0; i < few.num_columns; ++i) {
+    const uint64_t version = std::max(few.begin(i), from);
+    const std::optional<double>* const share = layers_.find_one_ulp(tensor, version);
+    if (share == nullptr) {
+      wanted_one_ulp_.push_back(version);
+    } else if (*share) {
+      known.push_back(**share);
+    }
+  }
+  Json& loading = (*answer)["loading"];
+  loading["total"] = loading["total"].get<uint64_t>() + few.num_columns;
+  loading["done"] = loading["done"].get<uint64_t>() + few.num_columns - wanted_one_ulp_.size();
+  if (!wanted_one_ulp_.empty()) work_.notify_all();
+  if (known.empty()) return {};
+  const auto middle = known.begin() + ptrdiff_t(known.size() / 2);
+  std::nth_element(known.begin(), middle, known.end());
+  return *middle;
+}
+
 Result<Json> ChainWatch::layers(const Parameters& parameters) {
   std::unique_lock lock(mutex_);
   DW_ASSIGN_OR_RETURN(const Chain chain, this->chain());
@@ -241,6 +267,7 @@ Result<Json> ChainWatch::tensor(const std::string& name, const Parameters& param
   DW_ASSIGN_OR_RETURN(const VersionGrid grid, grid_of(parameters, 500, 4000, &from, &to));
   Json json = tensor_json(layers_.tensors()[*number]);
   const std::vector<uint64_t> samples = want(grid, &json);
+  const std::optional<double> one_ulp = want_one_ulp(name, from, to, &json);
   std::vector<uint32_t> counts;
   const auto shares = layers_.shares(grid, samples, {{*number}}, &counts);
   const double elements = double(layers_.elements(*number));
@@ -260,9 +287,8 @@ Result<Json> ChainWatch::tensor(const std::string& name, const Parameters& param
                    {"step", grid.step},
                    {"first", or_null(first_)},
                    {"head", head_->version},
-                   {"columns", std::move(columns)},
-                   {"steps_one_ulp", nullptr},
-                   {"steps_other", nullptr}});
+                   {"one_ulp", rounded(one_ulp, 1e3)},
+                   {"columns", std::move(columns)}});
   return json;
 }
 

@@ -2,6 +2,7 @@
 // parts on demand.
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/clock.h"
 #include "chain/chain.h"
@@ -20,12 +21,14 @@ constexpr uint64_t kToldVersions = 50;  // earlier publishes among the events
 void ChainWatch::fill() {
   std::unique_lock lock(mutex_);
   while (!ending_) {
-    if (!chain_ || (wanted_.empty() && !next_)) {
+    if (!chain_ || (wanted_.empty() && wanted_one_ulp_.empty() && !next_)) {
       work_.wait_for(lock, std::chrono::seconds(1));
       continue;
     }
     if (!wanted_.empty()) {
       fill_shares(lock);
+    } else if (!wanted_one_ulp_.empty()) {
+      fill_one_ulp(lock);
     } else {
       fill_history(lock);
     }
@@ -117,6 +120,31 @@ void ChainWatch::fill_shares(std::unique_lock<std::mutex>& lock) {
       is_down = true;
     } else {
       layers_.add(batch[i], schema, read[i].is_delta, read[i].entries);
+    }
+  }
+  if (is_down) work_.wait_for(lock, std::chrono::seconds(1));
+}
+
+void ChainWatch::fill_one_ulp(std::unique_lock<std::mutex>& lock) {
+  const Chain chain = *chain_;
+  const std::string tensor = one_ulp_of_;
+  const std::vector<uint64_t> versions = std::exchange(wanted_one_ulp_, {});
+  lock.unlock();
+  std::vector<Result<std::optional<double>>> shares(versions.size(), not_found(""));
+  request_in_parallel(versions.size(), [&](size_t i) {
+    if (ending_) return;
+    const Result<VersionRecord> record = chain.version(versions[i]);
+    shares[i] = record.ok() ? read_one_ulp(chain.store(), record->manifest, tensor)
+                            : Result<std::optional<double>>(record.status());
+  });
+  lock.lock();
+  if (ending_ || chain_->run() != chain.run()) return;
+  bool is_down = false;
+  for (size_t i = 0; i < versions.size(); ++i) {
+    if (shares[i].status().code() == Code::kUnavailable) {
+      is_down = true;
+    } else {
+      layers_.add_one_ulp(tensor, versions[i], shares[i].ok() ? *shares[i] : std::nullopt);
     }
   }
   if (is_down) work_.wait_for(lock, std::chrono::seconds(1));

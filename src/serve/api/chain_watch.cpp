@@ -128,6 +128,7 @@ Status ChainWatch::open() {
   history_ = {};
   next_.reset();
   wanted_.clear();
+  wanted_one_ulp_.clear();
   told_history_ = false;
   anchors_.clear();
   merged_.clear();

@@ -62,6 +62,7 @@ class ChainWatch {
   void fill();
   void fill_history(std::unique_lock<std::mutex>& lock);
   void fill_shares(std::unique_lock<std::mutex>& lock);
+  void fill_one_ulp(std::unique_lock<std::mutex>& lock);
 
   // chain_answers.cpp: under the mutex, but those with requests of their own.
   nlohmann::json loading() const;
@@ -80,6 +81,9 @@ class ChainWatch {
                               uint64_t* from, uint64_t* to) const;
   // Asks for the headers that a heat map needs, unless they are there. How many are.
   std::vector<uint64_t> want(const VersionGrid& grid, nlohmann::json* answer);
+  // Asks for the sizes of steps of a tensor in a few versions. The median, of what is there.
+  std::optional<double> want_one_ulp(const std::string& tensor, uint64_t from, uint64_t to,
+                                     nlohmann::json* answer);
   Result<Chain> chain() const;
 
   const std::shared_ptr<Store> store_;
@@ -110,6 +114,8 @@ class ChainWatch {
   ChainHealth health_;
   LayerShares layers_;
   std::vector<uint64_t> wanted_;  // ascending: the last is read first
+  std::string one_ulp_of_;        // the tensor whose steps were asked for
+  std::vector<uint64_t> wanted_one_ulp_;
   size_t num_streams_ = 0;
 
   // Of the watching thread.

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "chain/part_reader.h"
+#include "codec/tight_model.h"
 #include "serve/api/answers.h"
 
 namespace deltawire {
@@ -79,6 +80,36 @@ Result<std::vector<EntryRecord>> read_entries(Store& store, const Manifest& mani
                std::make_move_iterator(entries.end()));
   }
   return all;
+}
+
+Result<std::optional<double>> read_one_ulp(Store& store, const Manifest& manifest,
+                                           const std::string& tensor) {
+  if (manifest.kind != VersionKind::kDelta) return std::optional<double>();
+  if (manifest.parts.size() > kMostParts) return unsupported("too many parts to look at");
+  std::optional<EntryRecord> largest;
+  const PartRef* part_of_largest = nullptr;
+  uint64_t payload_at = 0;
+  for (const PartRef& part : manifest.parts) {
+    DW_ASSIGN_OR_RETURN(const std::string header, read_header_alone(store, part));
+    DW_ASSIGN_OR_RETURN(const std::vector<EntryRecord> entries,
+                        parse_part_header(header, part.size_bytes));
+    uint64_t at = header.size();
+    for (const EntryRecord& one : entries) {
+      const bool is_larger = !largest || one.entry.num_changed > largest->entry.num_changed;
+      if (one.entry.tensor == tensor && is_larger) {
+        largest = one;
+        part_of_largest = &part;
+        payload_at = at;
+      }
+      at += one.payload_bytes;
+    }
+  }
+  if (!largest || largest->entry.codec != CodecId::kTight) return std::optional<double>();
+  if (dtype_bits(largest->entry.dtype) < 8) return std::optional<double>();  // several in a byte
+  std::vector<uint8_t> front(
+      size_t(std::min<uint64_t>(largest->payload_bytes, tight::kMaxModelBytes)));
+  DW_RETURN_IF_ERROR(store.read(part_of_largest->name, payload_at, front));
+  return tight::share_of_unit_steps(largest->entry.layout(), front);
 }
 
 void LayerShares::set_schema(const PartRef& name, const Schema& schema) {
@@ -218,6 +249,19 @@ std::vector<std::vector<std::optional<double>>> LayerShares::shares(
     }
   }
   return shares;
+}
+
+void LayerShares::add_one_ulp(const std::string& tensor, uint64_t version,
+                              std::optional<double> share) {
+  constexpr size_t kMost = 64 * 1024;
+  if (one_ulp_.size() >= kMost) one_ulp_.clear();
+  one_ulp_[{tensor, version}] = share;
+}
+
+const std::optional<double>* LayerShares::find_one_ulp(const std::string& tensor,
+                                                       uint64_t version) const {
+  const auto found = one_ulp_.find({tensor, version});
+  return found == one_ulp_.end() ? nullptr : &found->second;
 }
 
 }  // namespace deltawire

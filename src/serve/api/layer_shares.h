@@ -28,6 +28,11 @@ nlohmann::json tensor_json(const TensorSpec& tensor);  // name, dtype, shape, ty
 // The entries of all parts of a delta, as its parts' headers say. Nothing is decoded.
 Result<std::vector<EntryRecord>> read_entries(Store& store, const Manifest& manifest);
 
+// The share of steps of one ULP among a version's changes of a tensor, estimated from the front of
+// its largest payload (tight::share_of_unit_steps). None: not known.
+Result<std::optional<double>> read_one_ulp(Store& store, const Manifest& manifest,
+                                           const std::string& tensor);
+
 // The data of a heat map. Keeps what was read, by version, within a memory limit. For one thread.
 class LayerShares {
  public:
@@ -68,6 +73,10 @@ class LayerShares {
       const VersionGrid& grid, const std::vector<uint64_t>& samples,
       const std::vector<std::vector<uint32_t>>& groups, std::vector<uint32_t>* counts) const;
 
+  // What read_one_ulp() said; null: it was not asked.
+  void add_one_ulp(const std::string& tensor, uint64_t version, std::optional<double> share);
+  const std::optional<double>* find_one_ulp(const std::string& tensor, uint64_t version) const;
+
  private:
   void make_rows();
   void make_room();
@@ -79,6 +88,7 @@ class LayerShares {
   std::vector<Row> rows_;
   std::unordered_map<uint64_t, Changes> changes_;
   uint64_t bytes_ = 0, uses_ = 0;
+  std::map<std::pair<std::string, uint64_t>, std::optional<double>> one_ulp_;  // tensor, version
 };
 
 }  // namespace deltawire

@@ -124,13 +124,14 @@ export class LayersView {
       this.answer = await api.get(`${live.path}/layers`, {...this.range.asked, points, row: this.row});
       this.range.setExtent(this.answer.first, Math.max(this.answer.head ?? 0, live.head ?? 0));
       this.arrange();
+      this.complete = isComplete(this.answer);
       if (this.row !== null && this.answer.rows.length > 0) await this.askTensor(this.tensor ?? this.answer.rows[0].tensor);
     } catch (error) {
       setText(this.note, `Layers could not be read: ${error.message}`);
       if (error.status === 404 || error.status === 400) this.row = null;
       return;
     }
-    if (this.answer.loading.done >= this.answer.loading.total) return;
+    if (this.complete) return;
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.node.isConnected && this.load(), 1000);
   }
@@ -182,13 +183,14 @@ export class LayersView {
     const points = Math.min(4000, Math.max(50, Math.floor(this.plot.width / 2)));
     const answer = await api.get(`${live.path}/tensors/${encodeURIComponent(name)}`, {...this.range.asked, points});
     this.one.answer = answer;
-    const {columns} = answer;
+    this.complete &&= isComplete(answer);
+    const {columns, one_ulp: oneUlp} = answer;
     const height = kHistoryHeight / 2;
     this.panels = [{title: "Share of weights that changed", colour: "density", format: share, means: columns.share, height},
       {title: "Changed weights", colour: "bytes", format: short, means: columns.changed, height}];
     this.oneTitle.replaceChildren("History of ", nameOf(answer.name));
     setText(this.oneNote, `${answer.dtype} [${(answer.shape ?? []).join(" × ")}], ${count(answer.elements)} weights, ${answer.type}` +
-      ". How many steps are ±1 in the last place is not recorded in this chain.");
+      (isNumber(oneUlp) ? `. About ${Math.round(oneUlp * 100)} % of its steps are ±1 ULP.` : "."));
     this.one.hidden = false;
     this.history.draw();
   }
@@ -202,5 +204,6 @@ export class LayersView {
   }
 }
 
+const isComplete = ({loading}) => loading.done >= loading.total;
 const labelOf = ({name, tensors, layer, type}) => (tensors > 1 && isNumber(layer) ? `${layer} ${type}`
   : String(name).replace(/\.weight$/, "").split(".").slice(isNumber(layer) ? -2 : -1).join(".")).slice(0, 22);
