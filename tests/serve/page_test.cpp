@@ -1,6 +1,7 @@
 // The page's API of docs/api.md, with chains of every kind.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <latch>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 
 #include "base/clock.h"
 #include "chain/heartbeat.h"
+#include "chain/names.h"
 #include "http/http_client.h"
 #include "serve/api/layer_shares.h"
 #include "serve/api/version_history.h"
@@ -182,6 +184,36 @@ TEST(Page, EstimatesTheShareOfStepsOfOneUlp) {
   EXPECT_TRUE(get_until(*server, "/0/tensors/packed", is_loaded)["one_ulp"].is_null());
   // Of version 0, which is stored whole, nothing is known.
   EXPECT_TRUE(get_until(*server, "/0/tensors/w?to=0", is_loaded)["one_ulp"].is_null());
+}
+
+TEST(Page, LooksForAVersionThatAReplicaAlreadyHolds) {
+  TestChain chain;
+  chain.publish_step();
+  std::atomic<int> listings = 0;
+  std::latch seen(1);
+  chain.hooks->before = [&](std::string_view call, std::string_view name) {
+    if (call != "list" || !name.starts_with(kReplicaPrefix)) return Status();
+    const int before = listings++;
+    if (before == 0) {  // after the server looked for versions, before it reads heartbeats
+      chain.publish_step();
+      EXPECT_TRUE(write_heartbeat(*chain.store(), beat_of(chain, "quick", 1)).ok());
+      Heartbeat ghost = beat_of(chain, "ghost", 1);
+      ghost.held->version = 99;
+      EXPECT_TRUE(write_heartbeat(*chain.store(), ghost).ok());
+    } else if (before == 1) {
+      seen.wait();  // keeps what the first look showed
+    }
+    return Status();
+  };
+  {
+    const auto server = serve_page(chain.hooks);
+    const Answer fleet = get_until(*server, "/0/fleet",
+                                   [](const Answer& all) { return all["replicas"].size() == 2; });
+    EXPECT_EQ(fleet["head"], 1);
+    EXPECT_EQ(fleet["replicas"][0]["state"], "other");  // such a version does not exist
+    EXPECT_EQ(fleet["replicas"][1]["state"], "current");
+    seen.count_down();
+  }
 }
 
 TEST(Page, ClassifiesTensorsByTypeAndLayer) {

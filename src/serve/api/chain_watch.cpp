@@ -74,8 +74,13 @@ void ChainWatch::look() {
         const std::lock_guard lock(mutex_);
         return history_.created(version);
       };
+      const auto look_for_head = [this] {
+        first_due_ = 0;  // gc may have removed versions in between
+        return look_for_versions();
+      };
       DW_RETURN_IF_ERROR(
-          fleet_.refresh(*chain_, head_identity_, created, &mutex_, &events_).status());
+          fleet_.refresh(*chain_, head_identity_, look_for_head, created, &mutex_, &events_)
+              .status());
       const double took = steady_seconds() - begin;
       fleet_due_ = begin + std::clamp(kFleetShare * took, kFleetSeconds * 0.9, kMostFleetSeconds);
     }

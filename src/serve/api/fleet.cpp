@@ -97,6 +97,7 @@ std::string FleetRow::host() const {
 }
 
 Result<bool> Fleet::refresh(const Chain& chain, const std::optional<Identity>& head,
+                            const std::function<Status()>& look_for_head,
                             const std::function<std::optional<int64_t>(uint64_t)>& created,
                             std::mutex* mutex, ChainEvents* events) {
   constexpr double kClockSeconds = 60;
@@ -118,6 +119,13 @@ Result<bool> Fleet::refresh(const Chain& chain, const std::optional<Identity>& h
   if (beats.empty() && !rows_.empty()) {  // or is all of the store gone?
     DW_RETURN_IF_ERROR(chain.store().stat(kRunName).status());
   }
+  // One may hold a version that was published after we last looked.
+  const auto is_ahead = [&](const ListedHeartbeat& listed) {
+    if (!listed.heartbeat.ok() || !listed.heartbeat->held) return false;
+    const Identity& held = *listed.heartbeat->held;
+    return held.run == chain.run() && (!head || held.version > head->version);
+  };
+  if (std::any_of(beats.begin(), beats.end(), is_ahead)) DW_RETURN_IF_ERROR(look_for_head());
   if (!standings_) standings_.emplace(chain, head);
   if (head) standings_->set_head(*head);
 

@@ -43,10 +43,12 @@ class Fleet {
  public:
   using Counts = std::map<std::string_view, uint64_t>;  // of rows by state
 
-  // Reads the heartbeats that changed since the last call. `created` returns when a version was
-  // published, if known. Returns whether rows changed. The results of the other methods, and
-  // `events`, change under `mutex`.
+  // Reads the heartbeats that changed since the last call. `look_for_head` is called if one of them
+  // is ahead of `head`, and updates it. `created` returns when a version was published, if known.
+  // Returns whether rows changed. The results of the other methods, and `events`, change under
+  // `mutex`.
   Result<bool> refresh(const Chain& chain, const std::optional<Identity>& head,
+                       const std::function<Status()>& look_for_head,
                        const std::function<std::optional<int64_t>(uint64_t)>& created,
                        std::mutex* mutex, ChainEvents* events);
 
