@@ -61,8 +61,8 @@ class Inputs:
 
 
 def table(head, rows):
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    head, *rows = ("| " + " | ".join(line) + " |" for line in [head, *rows])
+    return "\n".join([head, "|---" + "|---:" * (head.count("|") - 2) + "|", *rows])
 
 
 def data(num_bytes):
