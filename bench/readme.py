@@ -26,20 +26,13 @@ WAYS = {  # in the README: in the table of `bench chain`
 
 
 def cells(path: Path, *first: str) -> list[str]:
-    """The first row of a table in `path` that begins with these cells."""
+    """The first row of a table in `path`, of Markdown or as `deltawire bench` prints it, that begins with these cells."""
     for line in path.read_text().splitlines():
-        row = [cell.strip().strip("*") for cell in line.strip("|").split("|")]
-        if line.startswith("|") and row[: len(first)] == list(first):
+        columns = line.strip("|").split("|") if line.startswith("|") else re.split(" {2,}", line.strip())
+        row = [cell.strip().strip("*") for cell in columns]
+        if row[: len(first)] == list(first):
             return row
     raise SystemExit(f"{path.relative_to(ROOT)}: no row {' | '.join(first)}")
-
-
-def trl_megabytes() -> float:
-    """Of the same weights: bytes per change times what changed."""
-    found = re.search(r"^([\d.]+) GB in .* tensors, ([\d.]+)% of", CODECS.read_text(), re.M)
-    assert found is not None
-    changes = float(found[1]) * 1e9 / 2 * float(found[2]) / 100
-    return float(cells(CODECS, "trl-v1")[1]) * changes / 1e6
 
 
 def short(seconds: str) -> str:
@@ -51,7 +44,7 @@ def measured() -> list[tuple[str, float, str | None, str | None]]:
     found = []
     for name, how in WAYS.items():
         if how is None:
-            found.append((name, trl_megabytes(), None, None))
+            found.append((name, int(cells(CODECS, "trl-v1")[1]) / 1e6, None, None))
             continue
         over_link, in_folder = cells(CHAIN, LINK, how), cells(CHAIN, FOLDER, how)
         number, unit = in_folder[2].split()

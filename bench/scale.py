@@ -52,7 +52,7 @@ class Inputs:
     bench_weights: float = 8.191e9  # (m) bench/results/h200.md
     encode_ms: float = 17.2  # (m) tight, compare and code: payloads on the host
     host_cores: int = 96  # (a)
-    core_gb: float = 4.77  # (m) bench/results/x86_64-intel-xeon-2-cores.md: tight apply, GB/s of weights, one thread
+    core_gb: float = 2.84  # (m) bench/results/x86_64-intel-xeon-2-cores.md: tight apply, GB/s of weights, one thread
     stage_changes: float = 98.3e6  # (m) bench/results/engines-h200.md, eager, medians, as the times below
     stage_ms: float = 85  # (m) from "staging begins" to "staged", while the engine serves
     swap_ms: float = 5.4  # (m)

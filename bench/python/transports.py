@@ -249,7 +249,7 @@ def versions(options: argparse.Namespace) -> None:
                         broadcast = Broadcast(place(port, 0, size), store)
                         broadcast.wait()
                         store = broadcast.store
-                    send = dw.Publisher(store, weights, anchors=dw.Anchors(every=0, by_bytes=False)).publish
+                    send = dw.Publisher(store, weights, anchors=dw.Anchors(every=0, by_bytes=False), codec=options.codec).publish
                 sent, held = [], []
                 for version in range(options.rounds + 1):
                     begin = time.time()
@@ -272,6 +272,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=80, help="of the object")
     parser.add_argument("--mebibytes", type=int, default=512, help="of the model")
     parser.add_argument("--density", type=float, default=0.012)
+    parser.add_argument("--codec", default="auto", help="of versions")
     options = parser.parse_args()
     options.readers = options.readers or (2 if options.part == "versions" else 4)
     parts[options.part](options)
