@@ -61,7 +61,11 @@ int fsck(const Context& context, FsckArguments& options) {
                 {"problems", report.problems},
                 {"warnings", report.warnings},
                 {"seconds", steady_seconds() - start}});
-  return report.sound() ? context.succeed() : int(Code::kCorruption);
+  if (report.sound()) return context.succeed();
+  context.say(
+      "next:  copy damaged objects from a mirror, if there is one; otherwise publish with "
+      "--anchor-every 1, and deltawire gc STORE --keep N removes the damaged versions later");
+  return int(Code::kCorruption);
 }
 
 }  // namespace

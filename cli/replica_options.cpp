@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
+#include "format/record.h"
 
 namespace deltawire::cli {
 
@@ -141,8 +142,11 @@ PullOutcome pull_once(Replica* replica, Notifier* notifier, bool copy_on_write,
   }
   outcome.resumed = prepared->recovered;
   const std::optional<ReplicaState>& state = replica->state();
-  const bool behind =
-      !notifier->empty() && state && state->serving != std::optional<Identity>(*state);
+  // Engines that were not called before may serve anything.
+  const std::string engines = record_digest(notifier->names()).hex();  // commands hold secrets
+  std::optional<Identity> serving;
+  if (state && state->engines == engines) serving = state->serving;
+  const bool behind = !notifier->empty() && state && serving != std::optional<Identity>(*state);
   if (!prepared->changed && !behind) {
     outcome.report = *prepared;
     return outcome;
@@ -150,7 +154,7 @@ PullOutcome pull_once(Replica* replica, Notifier* notifier, bool copy_on_write,
   Change change;
   static_cast<Identity&>(change) = *prepared;
   if (state) change.from = state->version;
-  if (state) change.serving = state->serving;
+  change.serving = serving;
   change.in_place = prepared->changed && state && !copy_on_write;
   const auto patch = [&]() -> Result<std::filesystem::path> {
     if (prepared->changed) {
@@ -170,7 +174,7 @@ PullOutcome pull_once(Replica* replica, Notifier* notifier, bool copy_on_write,
     for (EngineOutcome& engine : outcome.engines.engines) engine.serving.reset();
   }
   if (outcome.notified && replica->state()) {
-    const Status noted = replica->set_serving(outcome.engines.serving());
+    const Status noted = replica->set_serving(outcome.engines.serving(), {}, engines);
     if (outcome.status.ok()) outcome.status = noted;
   }
   if (!settled.ok()) outcome.report.reset();

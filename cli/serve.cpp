@@ -29,8 +29,10 @@ Status serve(const Context& context, const ServeArguments& arguments) {
   }
   DW_ASSIGN_OR_RETURN(const auto server,
                       start_server(stores[0], arguments.server, std::move(page)));
-  context.print("serving {}{} at {}", stores[0]->url(), arguments.page ? " and a page" : "",
-                server->url());
+  const auto first = stores[0]->list({}, {}, 1);
+  const bool is_empty = first.ok() && first->empty();
+  context.print("serving {}{}{} at {}", stores[0]->url(), is_empty ? " (no version yet)" : "",
+                arguments.page ? " and a page" : "", server->url());
   context.emit({{"store", stores[0]->url()}, {"url", server->url()}, {"page", arguments.page}});
   flush_out();
   while (!was_interrupted()) sleep_seconds(60);

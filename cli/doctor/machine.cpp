@@ -247,7 +247,7 @@ void check_clock(Checks* checks) {
   const std::string text =
       utc_text(now) + (is_synchronised ? ", synchronised" : ", not known to be synchronised");
   const Json values = {{"time", now}, {"synchronised", is_synchronised}};
-  checks->judge(now >= kOldestClock, "clock", text,
+  checks->judge(now >= kOldestClock && is_synchronised, "clock", text,
                 "set it: timedatectl set-ntp true, or chronyc makestep", values);
 }
 

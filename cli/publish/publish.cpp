@@ -140,6 +140,7 @@ int publish(const Context& context, PublishVerbOptions& options) {
   context.emit(json);
   say_report(context, *report);
   if (held) context.print("holders   {}", one_line(*held));
+  if (options.wait_for != 0 && !(held && held->complete)) return int(Code::kUnavailable);
   return context.succeed();
 }
 

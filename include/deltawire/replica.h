@@ -47,7 +47,8 @@ struct ReplicaState : Identity {
   std::string state = {};               // state digest, hex
   std::optional<uint64_t> patching_to;  // a patch is half-way: the files are not to be read
   std::string updated = {};             // UTC
-  std::optional<Identity> serving;      // what the engine was last told to load, and took
+  std::optional<Identity> serving;      // what the engines were last told to load, and took
+  std::string engines = {};             // which: as they were given to set_serving()
 };
 
 // Where a replica is to go. By itself it goes forward only, along one history: what is held stays
@@ -125,9 +126,10 @@ class Replica {
   // All three.
   Result<PullReport> pull(const PullGoal& goal = {});
 
-  // Notes in state.json and heartbeat what an engine serves, and how long it paused for that.
+  // Notes in state.json and heartbeat what engines serve, how long they paused for that, and which
+  // they are (any text).
   Status set_serving(const std::optional<Identity>& serving,
-                     std::optional<double> pause_seconds = {});
+                     std::optional<double> pause_seconds = {}, std::string engines = {});
 
   struct Impl;  // defined inside the library only
   Impl& impl() noexcept { return *impl_; }

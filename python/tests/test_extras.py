@@ -96,7 +96,7 @@ def test_every_help_lists_quantize() -> None:
     for words in (["quantize", "--help"], ["quantize", "-h"]):
         done = subprocess.run([program, *words], capture_output=True, text=True)
         assert done.returncode == 0
-        assert "pip install 'deltawire[quantize]'" in done.stdout
+        assert "pip install '.[quantize]'" in done.stdout
     done = subprocess.run([program, "quantize", "a", "b", "--format", "fp8-block"], capture_output=True, text=True)
     assert done.returncode == 3
-    assert "pip install 'deltawire[quantize]'" in done.stderr
+    assert "pip install '.[quantize]'" in done.stderr

@@ -170,7 +170,12 @@ def test_survives_a_stopped_server(monkeypatch: pytest.MonkeyPatch, caplog: pyte
 
         assert read() == info.size_bytes
         pieces = reader._free.qsize()
-        with before_a_read(monkeypatch, lambda: server.process.send_signal(signal.SIGSTOP)):
+
+        def stop() -> None:
+            server.process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, server.process.pid, os.WSTOPPED)  # its threads may go on for a while
+
+        with before_a_read(monkeypatch, stop):
             came = read()
         server.process.send_signal(signal.SIGCONT)
         if os.environ["UCX_TLS"] == "tcp":

@@ -136,7 +136,8 @@ constexpr NextStep kSteps[] = {
      "if there is certainly only one writer, open it as the single writer"},
     {"no path leads to version", "deltawire fsck STORE says what is missing or damaged"},
     {"signature:",
-     "find out who wrote it; deltawire fsck STORE lists all such records, given the trusted keys"},
+     "if the publisher's key was changed, trust the new one too; otherwise find out who wrote it: "
+     "deltawire fsck STORE lists all such records, given the trusted keys"},
     {"no S3 credentials", "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"},
     {"access denied", "the keys need s3:GetObject and s3:ListBucket; to publish also s3:PutObject"},
     {"does not accept the token", "give the bearer token that the server was started with"},

@@ -191,6 +191,12 @@ Status Notifier::check_cancelled(std::string_view what) const {
 
 void Notifier::add(std::unique_ptr<Engine> engine) { engines_.push_back(std::move(engine)); }
 
+std::string Notifier::names() const {
+  std::string names;
+  for (const auto& engine : engines_) names += engine->name() + "\n";
+  return names;
+}
+
 NotifyOutcome Notifier::around(const Change& change,
                                const std::function<Result<std::filesystem::path>()>& patch) {
   NotifyOutcome outcome;

@@ -127,6 +127,7 @@ class Notifier {
   void add(std::unique_ptr<Engine> engine);
   bool empty() const noexcept { return engines_.empty(); }
   size_t size() const noexcept { return engines_.size(); }
+  std::string names() const;  // of all engines, a line each
 
   // `patch` returns the checkpoint that engines are to load. It is called at most once, from this
   // thread, and also when there are no engines. Engines are called in parallel.

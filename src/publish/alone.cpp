@@ -137,7 +137,7 @@ Status Publisher::Impl::end(const FullSource* source, Attempt* attempt) {
   }
   DW_RETURN_IF_ERROR(commit(&draft, source, attempt->clock, &report));
   describe_head(&report);
-  notice_float32(attempt->tensors, &report);
+  notice_dense(attempt->tensors, &report);
   advance(attempt->tensors, source != nullptr, draft, attempt->clock, &report);
   if (source) add_anchor_if_due(attempt->tensors, draft, *source, attempt->clock, &report);
   return {};

@@ -135,18 +135,26 @@ void Publisher::Impl::add_anchor_if_due(Tensors tensors, const Draft& draft,
   }
 }
 
-void Publisher::Impl::notice_float32(Tensors tensors, PublishReport* report) {
+void Publisher::Impl::notice_dense(Tensors tensors, PublishReport* report) {
   const bool dense = report->full ? report->reason.starts_with(kDense)
                                   : 2 * report->num_changed > report->num_elements;
   const bool same = report->num_added + report->num_removed + report->num_reshaped == 0;
-  if (!dense || !same || reported_float32) return;
-  uint64_t bytes = 0;
+  if (!dense || !same || reported_dense) return;
+  uint64_t float32 = 0, adapter = 0;
   for (const PublishTensor& tensor : tensors) {
     // All weights of a LoRA adapter change in every step, in any dtype.
-    const bool adapter = tensor.view.name.starts_with("base_model.model.");
-    if (tensor.view.dtype == DType::kF32 && !adapter) bytes += published_bytes(tensor);
+    const bool is_adapter = tensor.view.name.starts_with("base_model.model.");
+    if (is_adapter || tensor.view.dtype == DType::kF32) {
+      (is_adapter ? adapter : float32) += published_bytes(tensor);
+    }
   }
-  report->dense_float32 = reported_float32 = 2 * bytes > bytes_of(tensors);
+  if (2 * adapter > bytes_of(tensors)) return;
+  reported_dense = true;
+  report->dense_float32 = 2 * float32 > bytes_of(tensors);
+  if (report->dense_float32) return;
+  report->warnings.push_back(
+      "most weights changed; if this is another model or the start of another run, publish it to a "
+      "store of its own");
 }
 
 void Publisher::Impl::describe_head(PublishReport* report) const {

@@ -120,7 +120,7 @@ struct Publisher::Impl {
   std::string whole_reason;    // if set, the next version is stored whole for this reason
   uint64_t accepted_from = 0;  // with `whole_reason`: later hop records may belong to lost versions
   std::string left_out;        // the last note about files left out
-  bool reported_float32 = false;  // the note was given once
+  bool reported_dense = false;  // the note was given once
 
   Status open();
   using Tensors = std::span<const PublishTensor>;
@@ -238,7 +238,7 @@ struct Publisher::Impl {
   void add_anchor_if_due(Tensors tensors, const Draft& draft, const FullSource& source,
                          PublishClock clock, PublishReport* report);
   void describe_head(PublishReport* report) const;
-  void notice_float32(Tensors tensors, PublishReport* report);
+  void notice_dense(Tensors tensors, PublishReport* report);
 };
 
 uint64_t bytes_of(std::span<const PublishTensor> tensors);

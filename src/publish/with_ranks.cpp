@@ -306,7 +306,7 @@ Status Publisher::Impl::publish_as_rank(const FullSource& source, Attempt* attem
     report.num_changed = head->manifest.changed;
   }
   describe_head(&report);
-  if (first) notice_float32(attempt->tensors, &report);
+  if (first) notice_dense(attempt->tensors, &report);
   advance(attempt->tensors, true, attempt->draft, attempt->clock, &report);
   return {};
 }

@@ -66,9 +66,10 @@ bool read_stamp(const Json& json, FileStamp* stamp) {
          read_signed(json, "changed_ns", &stamp->changed_ns);
 }
 
-bool read_serving(const Json& json, std::optional<Identity>* out) {
+bool read_serving(const Json& json, ReplicaState* out) {
+  if (json.contains("engines") && !read_text(json, "engines", &out->engines)) return false;
   if (!json.contains("serving") || json.at("serving").is_null()) return true;
-  return read_identity(json.at("serving"), &out->emplace());
+  return read_identity(json.at("serving"), &out->serving.emplace());
 }
 
 bool read_sides(const Json& json, std::map<std::string, HeldSide>* out) {
@@ -127,6 +128,7 @@ std::string serialise_local_state(const LocalState& state) {
                         {"patching_to", optional_json(replica.patching_to)},
                         {"updated", replica.updated},
                         {"serving", replica.serving ? identity_json(*replica.serving) : Json()},
+                        {"engines", replica.engines},
                         {"copy_on_write", state.copy_on_write},
                         {"weights", std::move(weights)},
                         {"sides", std::move(sides)}},
@@ -147,7 +149,7 @@ Result<LocalState> parse_local_state(std::string_view text) {
   ReplicaState& replica = state.replica;
   if (!read_identity(json, &replica) || !read_text(json, "state", &replica.state) ||
       !read_optional(json, "patching_to", &replica.patching_to) ||
-      !read_text(json, "updated", &replica.updated) || !read_serving(json, &replica.serving) ||
+      !read_text(json, "updated", &replica.updated) || !read_serving(json, &replica) ||
       !json.contains("copy_on_write") || !json.at("copy_on_write").is_boolean() ||
       !json.contains("weights") || !read_stamps(json.at("weights"), &state.weights) ||
       !json.contains("sides") || !read_sides(json.at("sides"), &state.sides)) {

@@ -215,7 +215,7 @@ Result<PullReport> Replica::pull(const PullGoal& goal) {
 }
 
 Status Replica::set_serving(const std::optional<Identity>& serving,
-                            std::optional<double> pause_seconds) {
+                            std::optional<double> pause_seconds, std::string engines) {
   constexpr double kLongest = 1e6;
   if (pause_seconds && !(*pause_seconds >= 0 && *pause_seconds < kLongest)) {
     return invalid_argument("pause_seconds: expected 0 to " + std::to_string(int(kLongest)));
@@ -224,6 +224,7 @@ Status Replica::set_serving(const std::optional<Identity>& serving,
   if (!impl_->state) return invalid_argument("a replica that holds no version cannot serve one");
   LocalState next = *impl_->state;
   next.replica.serving = serving;
+  next.replica.engines = std::move(engines);
   DW_RETURN_IF_ERROR(impl_->save(std::move(next)));
   if (!impl_->beat) return {};
   if (pause_seconds) impl_->beat->paused(uint64_t(*pause_seconds * 1e6));

@@ -100,6 +100,13 @@ constexpr Scheme kSchemes[] = {{"s3://", open_bucket, BodyReads::kTwice},
                                {"file://", open_folder_url},
                                {"memory:", open_memory}};
 
+bool is_host_and_port(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  return colon != text.npos && colon != 0 && colon + 1 < text.size() &&
+         text.find('/') == text.npos &&
+         text.find_first_not_of("0123456789", colon + 1) == text.npos;
+}
+
 // Without a scheme it is a path, or a mistake.
 Result<Scheme> scheme_of(const std::string& url) {
   for (const Scheme& scheme : kSchemes) {
@@ -111,8 +118,13 @@ Result<Scheme> scheme_of(const std::string& url) {
                        ": no such kind of store; write s3://BUCKET/PREFIX, http://HOST:PORT, " +
                        "file:///PATH, memory:NAME or a path");
   }
-  if (url.starts_with("s3:")) {
-    return invalid_argument(url + ": no bucket; write s3://BUCKET/PREFIX, or ./" + url +
+  for (const std::string_view scheme : {"s3:", "http:", "https:", "file:"}) {
+    if (!url.starts_with(scheme)) continue;
+    return invalid_argument(url + ": no store; write " + std::string(scheme) + "//…, or ./" + url +
+                            " for a folder of that name");
+  }
+  if (is_host_and_port(url)) {
+    return invalid_argument(url + ": write http://" + url + ", or ./" + url +
                             " for a folder of that name");
   }
   return Scheme{"", open_path};

@@ -179,8 +179,11 @@ def test_fleet_follows_a_live_chain(new_chain, open_page):
     expect(page.locator("#health")).not_to_contain_text("lags")
     page.get_by_role("link", name="Events").click()
     events = page.get_by_role("table", name="Events")
-    for text in ("publish", "catch up", "gone"):
+    for text in ("publish", "behind", "recovered", "gone"):
         expect(events.get_by_role("row").filter(has_text=text).first).to_be_visible()
+    expect(events.get_by_role("row").filter(has_text="moved from version")).to_have_count(0)
+    page.get_by_role("combobox", name="How serious").select_option(label="all events")
+    expect(events.get_by_role("row").filter(has_text="moved from version").first).to_be_visible()
     expect(events.get_by_role("row").filter(has_text="gone").first).to_contain_text("dies")
     chain.publish_step(4)
     expect(events.get_by_role("link", name="4", exact=True).first).to_be_visible()
@@ -269,13 +272,13 @@ def test_layers_lead_to_the_history_of_one_tensor(quiet, open_page):
     expect(page.get_by_role("heading", name=re.compile("^History of "))).to_be_hidden()
     # The embeddings change enough for an estimate.
     large = open_page(quiet.url + "/#layers?row=0")
-    expect(large.get_by_text(re.compile(r"\. About \d+ % of its steps are ±1 ULP\.$"))).to_be_visible()
+    expect(large.get_by_text(re.compile(r"about \d+ % of its changed weights moved by one ULP\.$"))).to_be_visible()
 
 
 def test_version_page_shows_text_and_tables(quiet, open_page):
     page = open_page(quiet.url + "/#version")
     expect(page.get_by_text(re.compile("^Version 11 is a delta onto version 10"))).to_be_visible()
-    for heading in ("Manifest", "What a new replica fetches", "Codecs, as the parts' headers say", "Parts"):
+    for heading in ("This version", "What a new replica fetches", "Payloads by codec, without names and headers", "Parts"):
         expect(page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
     expect(page.get_by_role("table", name=re.compile("^Tensors")).locator("tbody tr").first).to_contain_text("BF16")
     expect(page.locator(".facts")).to_contain_text("not signed")
@@ -410,6 +413,7 @@ def test_recovers_when_the_server_comes_back(new_chain, open_page):
     expect(page.locator("#link")).to_have_text("live")
     chain.kill("server")
     expect(page.locator("#link")).to_have_text("not connected")
+    expect(page.locator("#main")).to_have_class("stale")
     expect(page.locator("#health")).to_contain_text("The server has not answered since ")
     keep(page, "lost")
     chain.publish_step(2)

@@ -29,7 +29,9 @@ class PublisherCaptureTest : public ::testing::Test {
     std::thread([&] { report = publisher->finish(); }).join();  // any thread will do
     EXPECT_TRUE(report.ok()) << report.status().to_string();
     if (report.ok()) {
-      EXPECT_TRUE(report->warnings.empty()) << report->warnings.front();
+      for (const std::string& warning : report->warnings) {
+        EXPECT_TRUE(warning.starts_with("most weights changed")) << warning;
+      }
       EXPECT_TRUE(holds(store, report->version, copy));
     }
     return copy;

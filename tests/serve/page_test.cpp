@@ -335,6 +335,7 @@ TEST(Page, StreamReportsCommitsAndReplicaEvents) {
   EXPECT_NE(text.find("\"state\":\"error\""), text.npos);
   beat.error = "corruption: store/manifests/1.json: signature: expected one by a trusted key";
   until("\"kind\":\"refused\"");
+  EXPECT_NE(get(*server, "/0/health")["advice"].get<std::string>().find("--trust"), text.npos);
   beat.error.clear();
   until("r recovered and holds version 2");
   beat.held->manifest = record_digest("other").hex();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -235,8 +236,8 @@ def serve(
 
 
 def _lasting(url: str) -> str:
-    """An absolute path, independent of the working directory."""
-    return url if "://" in url or url.startswith("memory:") or not url else os.path.abspath(url)
+    """An absolute path, independent of the working directory; URLs, also wrong ones, as they are."""
+    return url if not url or re.match(r"[a-z0-9]+:|[^/]+:\d+$", url) else os.path.abspath(url)
 
 
 def store_handle(store: StoreLike) -> _core.Store:

@@ -38,8 +38,10 @@ constexpr Kind kKinds[] = {
      "wrote heartbeats that cannot be read", "check that it runs a version of deltawire that fits"},
     {"behind", "warning", "is behind", "are behind",
      "check that it runs and reaches the store; it has not begun to fetch the newest version"},
-    {"fetching", "warning", "is fetching and behind", "are fetching and behind",
-     "if this lasts, compare its network and disk with the size of a version"},
+    {"fetching", "warning", "is behind and began to fetch", "are behind and began to fetch",
+     "if its last heartbeat is over a minute old, check that it runs; otherwise compare its "
+     "network "
+     "and disk with the size of a version"},
     {"engine_behind", "warning", "holds a version that its engine does not serve",
      "hold versions that their engines do not serve",
      "see the log of its engine, which was told to load that version"},
@@ -47,6 +49,15 @@ constexpr Kind kKinds[] = {
      "if it was stopped on purpose: deltawire status STORE --forget NAME; otherwise start it "
      "again"},
 };
+
+std::string_view advice_for(const Kind& kind, const FleetRow& row) {
+  if (kind.row_state == "failed" && row.listed.heartbeat.ok() &&
+      is_bad_signature(row.listed.heartbeat->error)) {
+    return "the versions are not signed with a key that it trusts: compare its --trust file with "
+           "the publisher's --sign-key";
+  }
+  return kind.advice;
+}
 
 std::string describe(const FleetRow& row) {
   std::string text = row.name();
@@ -72,7 +83,7 @@ std::optional<double> since(const FleetRow& row) {
 
 void look_for(const Kind& kind, const HealthFacts& facts, uint64_t num_live,
               std::vector<HealthProblem>* problems) {
-  HealthProblem problem{.state = kind.state, .advice = std::string(kind.advice)};
+  HealthProblem problem{.state = kind.state};
   const FleetRow* worst = nullptr;
   for (const auto& [object, row] : facts.fleet.rows()) {
     if (row.state != kind.row_state) continue;
@@ -93,8 +104,8 @@ void look_for(const Kind& kind, const HealthFacts& facts, uint64_t num_live,
                  " " + std::string(problem.num_replicas == 1 ? kind.is : kind.are) +
                  (problem.num_replicas == 1 ? ": " : "; the furthest, ") + describe(*worst);
   problem.advice = "Look at " + worst->name() +
-                   (worst->host().empty() ? "" : " on " + worst->host()) + ": " + problem.advice +
-                   ".";
+                   (worst->host().empty() ? "" : " on " + worst->host()) + ": " +
+                   std::string(advice_for(kind, *worst)) + ".";
   problems->push_back(std::move(problem));
 }
 

@@ -15,7 +15,6 @@ namespace {
 constexpr int64_t kYoungSeconds = 10;
 // How long an engine may take to load its replica's version before it counts as behind.
 constexpr int64_t kLoadSeconds = 60;
-constexpr std::string_view kSignature = ": signature: ";  // in what a verifier says
 constexpr size_t kMostRemoved = 4096;  // that are told to those who ask for what changed
 
 std::string_view state_of(const FleetRow& row, int64_t now) {
@@ -37,7 +36,7 @@ bool is_loading(const Heartbeat& beat) { return beat.serving && beat.serving != 
 ChainEvent event_of_error(const std::string& error) {
   if (is_failed_proof(error)) return {.kind = "failed_proof", .state = "error"};
   if (error.starts_with("invalid argument") || error.starts_with("unsupported") ||
-      error.find(kSignature) != error.npos) {
+      is_bad_signature(error)) {
     return {.kind = "refused", .state = "warning"};
   }
   return {.kind = "error", .state = "error"};
@@ -84,7 +83,11 @@ Json row_json(const std::string& id, const FleetRow& row) {
 
 bool is_failed_proof(const std::string& error) {
   return (error.starts_with("corruption") || error.starts_with("base mismatch")) &&
-         error.find(kSignature) == error.npos;
+         !is_bad_signature(error);
+}
+
+bool is_bad_signature(const std::string& error) {
+  return error.find(": signature: ") != error.npos;  // as a verifier says
 }
 
 std::string FleetRow::name() const {
@@ -232,18 +235,29 @@ void Fleet::compare(const FleetRow* before, const FleetRow& now, ChainEvents* ev
   if (!beat.ok() || !before->listed.heartbeat.ok()) return;
   const Heartbeat& old = *before->listed.heartbeat;
   if (old.session != beat->session && beat->interval_seconds != 0 && old.interval_seconds != 0) {
-    tell({.kind = "restarted"}, "was restarted as process " + std::to_string(beat->pid));
+    tell({.kind = "restarted", .state = "warning"},
+         "was restarted as process " + std::to_string(beat->pid));
   }
   if (beat->error != old.error && !beat->error.empty()) {
     tell(event_of_error(beat->error), "failed: " + beat->error);
   }
   if (beat->error.empty() && !old.error.empty())
     tell({.kind = "recovered"}, "recovered and " + held);
+  const auto lags = [](const FleetRow& row) {
+    return row.state == "behind" || row.state == "fetching";
+  };
+  if (lags(now) && before->state == "current") {
+    tell({.kind = "behind", .state = "warning"},
+         "is " + std::to_string(*now.standing.lag) + " versions behind and " + held);
+  }
+  if (lags(*before) && now.state == "current") {
+    tell({.kind = "recovered"}, "is no longer behind and " + held);
+  }
   if (version && beat->held != old.held) {
     const std::optional<uint64_t> from = version_of(old.held);
-    tell({.kind = "catch_up"},
-         "came to version " + std::to_string(*version) +
-             (from ? " from version " + std::to_string(*from) : ", its first"));
+    tell({.kind = "catch_up"}, (from ? "moved from version " + std::to_string(*from) + " to "
+                                     : "fetched its first version, ") +
+                                   std::to_string(*version));
   }
 }
 

@@ -37,6 +37,8 @@ struct FleetRow {
 // Whether a pull failed because a replica's data does not match the chain, judging by the error
 // text of its heartbeat.
 bool is_failed_proof(const std::string& error);
+// Whether a version was refused for its signature.
+bool is_bad_signature(const std::string& error);
 
 // refresh() from one thread.
 class Fleet {

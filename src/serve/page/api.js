@@ -40,7 +40,9 @@ export class Api {
     for (;;) {
       const used = this.token;
       const headers = used ? {Authorization: `Bearer ${used}`} : {};
-      const response = await fetch(`api/v1/${path}`, {headers, signal, cache: "no-store"});
+      const response = await fetch(`api/v1/${path}`, {headers, signal, cache: "no-store"}).catch((error) => {
+        throw error instanceof TypeError ? new Error("No connection") : error; // browsers word it differently
+      });
       if (response.status === 401) {
         if (used === this.token) await this.newToken(used !== null);
         signal?.throwIfAborted();

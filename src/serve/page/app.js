@@ -1,7 +1,7 @@
 // The page: which chain and which view, the health sentence, the theme. The hash holds all that a shared link needs.
 import {Api} from "./api.js";
 import {ChainView} from "./chain.js";
-import {clock, count, duration, element, isNumber, nameOf, setText} from "./dom.js";
+import {clock, count, duration, element, isNumber, nameOf, setText, stopClock} from "./dom.js";
 import {EventsView} from "./events.js";
 import {FleetView} from "./fleet.js";
 import {LayersView} from "./layers.js";
@@ -103,8 +103,12 @@ class Page {
   }
 
   go(key, parameters) {
+    location.hash = this.link(key, parameters);
+  }
+
+  link(key, parameters) {
     const chain = this.chains.length > 1 ? {chain: this.chain.id} : {};
-    location.hash = `${key}?${new URLSearchParams({...parameters, ...chain})}`;
+    return `#${key}?${new URLSearchParams({...parameters, ...chain})}`;
   }
 
   // Keeps the hash in step with the view, without a new entry in the history.
@@ -120,14 +124,13 @@ class Page {
     if (topic === "health") this.checkRun(this.live.health);
     if (["link", "health", "tick"].includes(topic)) this.drawHealth();
     if (topic === "fleet") setText(this.nav.get("fleet").tally, count(this.live.replicas.size));
-    if (topic === "head") {
-      setText(this.nav.get("version").tally, isNumber(this.live.head) ? count(this.live.head) : "");
-    }
     if (this.view && kViews[this.key].topics.includes(topic)) this.view.update(topic);
   }
 
   drawHealth() {
     const {link, health} = this.live;
+    stopClock(link.state === "lost" ? link.heard : null);
+    find("#main").classList.toggle("stale", link.state === "lost");
     setText(find("#link"), {live: "live", polling: "asking every 5 s", lost: "not connected"}[link.state] ?? "connecting");
     find("#link").dataset.state = link.state;
     if (link.state === "lost") {

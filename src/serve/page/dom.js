@@ -72,7 +72,9 @@ export function duration(seconds) {
 }
 
 let ahead = 0; // of the server's clock, in seconds: ages are right on a machine whose clock is wrong
-export const now = () => Date.now() / 1000 + ahead;
+let stopped = null; // while the server does not answer: what is shown is as old as its last answer
+export const now = () => stopped ?? Date.now() / 1000 + ahead;
+export const stopClock = (time) => (stopped = isNumber(time) ? time + ahead : null);
 export function setServerTime(time) {
   if (isNumber(time)) ahead = time - Date.now() / 1000;
 }

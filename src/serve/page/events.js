@@ -3,7 +3,8 @@ import {clock, count, element, finder, isNumber, nameOf, plural, setText} from "
 import {DataTable} from "./table.js";
 
 const kTones = {ok: "", warning: "warn", error: "bad"};
-const words = (kind) => String(kind).replaceAll("_", " ");
+const words = (kind) => (kind === "catch_up" ? "update" : String(kind).replaceAll("_", " "));
+const kKept = 2000; // by the server, and here
 
 export class EventsView {
   static title = "Events";
@@ -15,7 +16,7 @@ export class EventsView {
     this.filter = element("input", {type: "search", value: q ?? "", placeholder: "Name, host, version, text…",
       ariaLabel: "Filter events", oninput: () => this.changed()});
     this.level = element("select", {ariaLabel: "How serious", onchange: () => this.changed()},
-      [["", "all events"], ["warning", "warnings and errors"], ["error", "errors"]].map(([value, label]) =>
+      [["", "all but updates"], ["all", "all events"], ["warning", "warnings and errors"], ["error", "errors"]].map(([value, label]) =>
         element("option", {value, selected: value === level}, label)));
     this.kind = element("select", {ariaLabel: "Kind of event", onchange: () => this.changed()}, element("option", {value: ""}, "every kind"));
     this.kinds = new Set();
@@ -26,7 +27,7 @@ export class EventsView {
       {key: "kind", label: "Event", text: ({kind: its}) => words(its),
         node: (row) => element("span", {class: `state ${kTones[row.state] ?? ""}`}, words(row.kind))},
       {key: "version", label: "Version", number: true, text: ({version}) => count(version),
-        node: ({version}) => (isNumber(version) ? element("a", {href: `#version?n=${version}`}, count(version)) : "–")},
+        node: ({version}) => (isNumber(version) ? element("a", {href: page.link("version", {n: version})}, count(version)) : "–")},
       {key: "replica", label: "Replica", text: ({replica}) => replica ?? "", node: ({replica}) => (replica ? nameOf(replica) : "")},
       {key: "host", label: "Host", text: ({host}) => host ?? "", node: ({host}) => (host ? nameOf(host) : "")},
       {key: "text", label: "What happened", wide: true, text: ({text}) => String(text), node: ({text}) => nameOf(text)},
@@ -50,9 +51,11 @@ export class EventsView {
     }
     const found = finder(this.filter.value);
     const serious = {warning: ["warning", "error"], error: ["error"]}[this.level.value];
-    const shown = events.filter((event) => (!serious || serious.includes(event.state)) && (!this.wanted || event.kind === this.wanted) &&
+    const isWanted = ({kind}) => (this.wanted ? kind === this.wanted : this.level.value !== "" || kind !== "catch_up");
+    const shown = events.filter((event) => (!serious || serious.includes(event.state)) && isWanted(event) &&
       found(event.text, event.replica, event.host, event.version, event.kind));
-    setText(this.found, shown.length === events.length ? plural(events.length, "event") : `${count(shown.length)} of ${plural(events.length, "event")}`);
+    const all = `${events.length >= kKept ? "the newest " : ""}${plural(events.length, "event")}`;
+    setText(this.found, shown.length === events.length ? all : `${count(shown.length)} of ${all}`);
     this.table.setRows(shown.reverse());
   }
 }

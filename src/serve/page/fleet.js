@@ -3,10 +3,11 @@ import {ago, count, duration, element, finder, isNumber, nameOf, plural, setText
 import {engineDiffers, kStates, reasonOf, severity, sinceOf, sinceText, stateOf} from "./states.js";
 import {DataTable} from "./table.js";
 
-const kColumns = [
-  {key: "name", label: "Replica", text: (row) => row.name ?? row.id, node: (row) => nameOf(row.name ?? row.id),
+const columnsOf = (page) => [
+  {key: "name", label: "Replica", help: "Its name opens its events", text: (row) => row.name ?? row.id,
+    node: ({name, id}) => element("a", {href: page.link("events", {q: name ?? id, level: "all"})}, nameOf(name ?? id)),
     order: (row) => String(row.name ?? row.id).toLowerCase()},
-  {key: "state", label: "State", text: (row) => stateOf(row).label,
+  {key: "state", label: "State", help: "current: it lacks no version that is older than ten seconds", text: (row) => stateOf(row).label,
     node: (row) => element("span", {class: `state ${stateOf(row).tone}`}, stateOf(row).label), order: severity},
   {key: "lag", label: "Versions behind", number: true, text: (row) => count(row.lag_versions), order: (row) => row.lag_versions},
   {key: "since", label: "Since", help: "Since when it lacks a version, is gone, or is in this state",
@@ -21,7 +22,7 @@ const kColumns = [
   {key: "seen", label: "Last seen", help: "Its last heartbeat", number: true, text: (row) => ago(row.seen), order: (row) => -row.seen},
   {key: "host", label: "Host", text: (row) => row.host ?? "–", node: (row) => nameOf(row.host),
     order: (row) => String(row.host ?? "").toLowerCase()},
-  {key: "proof", label: "Proof", help: "proven: every tensor has the digest in the chain's manifest; differs: it holds something else",
+  {key: "proof", label: "Proof", help: "proven: every tensor has the digest in the chain's manifest; differs: it holds something else; unknown: it holds nothing",
     text: (row) => row.proof ?? "–", order: (row) => row.proof},
   {key: "run", label: "Run", help: "Which run of the trainer its version belongs to", text: (row) => String(row.run ?? "–").slice(0, 8),
     node: (row) => element("code", {}, String(row.run ?? "–").slice(0, 8)), order: (row) => row.run},
@@ -44,7 +45,7 @@ export class FleetView {
     this.chips.append(...this.chosen.values());
     this.found = element("span", {class: "quiet", role: "status"});
     this.table = new DataTable({
-      caption: "Replicas", columns: kColumns, keyOf: (row) => row.id, sortBy: sort ?? "state", descending: down === "1",
+      caption: "Replicas", columns: columnsOf(page), keyOf: (row) => row.id, sortBy: sort ?? "state", descending: down === "1",
       classOf: (row) => (row.state === "current" && engineDiffers(row) ? "warn" : stateOf(row).tone),
       empty: "No replica matches. A replica appears here with its first heartbeat.",
     });

@@ -190,7 +190,8 @@ export class LayersView {
       {title: "Changed weights", colour: "bytes", format: short, means: columns.changed, height}];
     this.oneTitle.replaceChildren("History of ", nameOf(answer.name));
     setText(this.oneNote, `${answer.dtype} [${(answer.shape ?? []).join(" × ")}], ${count(answer.elements)} weights, ${answer.type}` +
-      (isNumber(oneUlp) ? `. About ${Math.round(oneUlp * 100)} % of its steps are ±1 ULP.` : "."));
+      (isNumber(oneUlp) ? `. In the versions shown, about ${Math.round(oneUlp * 100)} % of its changed weights moved by one ULP.`
+        : ". How many weights moved by one ULP is known only for large tensors of codec tight."));
     this.one.hidden = false;
     this.history.draw();
   }

@@ -32,7 +32,7 @@ export function reasonOf(row) {
     said.push(`holds version ${count(row.version)} of another run or history (run ${String(row.run).slice(0, 8)})`);
   }
   if (row.state === "other" && row.proof !== "differs") said.push("holds a version that the chain does not have");
-  if (row.state === "fetching") said.push(`fetching version ${count(row.fetching)}`);
+  if (row.state === "fetching") said.push(`began to fetch version ${count(row.fetching)} at ${clock(row.seen)}; no heartbeat since`);
   // It writes a heartbeat as soon as it begins to fetch.
   if (row.state === "behind") {
     said.push(row.seen <= row.behind_since ? `no heartbeat since ${clock(row.seen)}: its process was stopped, or does not reach the store`

@@ -67,7 +67,7 @@ export class VersionView {
     const files = [name("name", "Name"), number("bytes", "Bytes", bytes), digest("sha256", "SHA-256")];
     const pair = (...sides) => element("div", {class: "pair"}, sides.map((side) => element("div", {}, side)));
     return [element("p", {class: "card"}, nameOf(answer.text)),
-      pair(this.facts(answer), [...this.plan(plan), ...list("Codecs, as the parts' headers say", answer.codecs, [name("name", "Codec"),
+      pair(this.facts(answer), [...this.plan(plan), ...list("Payloads by codec, without names and headers", answer.codecs, [name("name", "Codec"),
         number("tensors", "Tensors"), number("changed", "Changed weights"), number("bytes", "Bytes", bytes)], "bytes")]),
       ...list(titleOf("Tensors", answer.tensors, answer.tensors_total, "those with the most changed weights first"), answer.tensors, [
         name("name", "Tensor"), text("type", "Type"), text("dtype", "Dtype"),
@@ -89,12 +89,12 @@ export class VersionView {
       ["Published", `${clock(answer.created)}${isNumber(answer.seconds) ? `, in ${duration(answer.seconds)}` : ""}`],
       ["Publisher", nameOf(answer.publisher)],
       ["Kind", answer.kind === "full" ? `whole${answer.reason ? `: ${answer.reason}` : ""}` : `delta onto version ${count(answer.base)}`],
-      ["Changed", `${count(answer.changed)} of ${count(answer.elements)} weights (${share(answer.share)}), in ` +
+      answer.kind === "full" ? null : ["Changed", `${count(answer.changed)} of ${count(answer.elements)} weights (${share(answer.share)}), in ` +
         `${count(answer.tensors_changed)} of ${plural(answer.tensors_total, "tensor")}`],
-      ["Size", `${bytes(answer.bytes)} in ${plural(answer.parts_total ?? answer.parts?.length ?? 0, "part")}, codec ${answer.codec ?? "–"}`],
+      ["Size", `${bytes(answer.bytes)} in ${plural(answer.parts_total ?? answer.parts?.length ?? 0, "part")}, codec ${answer.codec === "auto" ? "chosen for each tensor" : answer.codec ?? "–"}`],
       ["Signature", signed],
       ["Also reached by", hops.length > 0 ? hops.join(", ") : "nothing else"],
-      ["Anchor before it", isNumber(answer.anchor) ? `version ${count(answer.anchor)}, ${bytes(answer.anchor_bytes)}` : "–"],
+      answer.anchor === answer.version ? null : ["Anchor before it", isNumber(answer.anchor) ? `version ${count(answer.anchor)}, ${bytes(answer.anchor_bytes)}` : "–"],
       ["Held by", element("span", {}, plural(answer.num_replicas, "replica"), answer.replicas?.length ? ": " : "",
         (answer.replicas ?? []).slice(0, 20).flatMap((replica, at) => [at > 0 ? ", " : "", nameOf(replica)]))],
       ["Run", code(answer.run)], ["Manifest", code(answer.manifest)], ["Parent", code(answer.parent)],
@@ -102,7 +102,7 @@ export class VersionView {
       answer.quantization ? ["Quantization", nameOf(answer.quantization)] : null,
       answer.origin ? ["Imported from", nameOf(answer.origin)] : null,
     ].filter(Boolean);
-    return [element("h3", {}, "Manifest"), element("dl", {class: "card facts"},
+    return [element("h3", {}, "This version"), element("dl", {class: "card facts"},
       rows.flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, value)]))];
   }
 
