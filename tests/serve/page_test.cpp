@@ -330,6 +330,9 @@ TEST(Page, StreamReportsCommitsAndReplicaEvents) {
   };
   until("r is new and holds version 2");
   EXPECT_EQ(get(*server, "/0/fleet")["replicas"][0]["pause_seconds"], 0.01435);
+  beat.session = "2";
+  until("r was restarted as process 4711");
+  EXPECT_EQ(get(*server, "/0/fleet")["replicas"][0]["restarts"], 1);
   beat.error = "corruption: a part is damaged";
   until("\"kind\":\"failed_proof\"");
   EXPECT_NE(text.find("\"state\":\"error\""), text.npos);

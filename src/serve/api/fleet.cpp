@@ -30,6 +30,11 @@ std::string_view state_of(const FleetRow& row, int64_t now) {
   return beat.lease ? "fetching" : "behind";
 }
 
+// Only processes that stay send an interval.
+bool is_restart(const Heartbeat& before, const Heartbeat& now) {
+  return before.session != now.session && before.interval_seconds != 0 && now.interval_seconds != 0;
+}
+
 bool is_loading(const Heartbeat& beat) { return beat.serving && beat.serving != beat.held; }
 
 // The event of a failed pull: a failed proof, a refused version, or another error.
@@ -51,6 +56,7 @@ Json row_json(const std::string& id, const FleetRow& row) {
                {"state_since", row.state_since == 0 ? Json() : Json(row.state_since)},
                {"seen", row.seen},
                {"pause_seconds", nullptr},
+               {"restarts", row.restarts},
                {"state", row.state}};
   for (const char* key :
        {"pid", "run", "version", "serving", "serving_run", "fetching", "interval", "error"}) {
@@ -146,6 +152,7 @@ Result<bool> Fleet::refresh(const Chain& chain, const std::optional<Identity>& h
     const bool both = old != nullptr && old->ok() && beat.ok();
     const double then = old != nullptr || looked_ ? unix_seconds_now() : 0;
     row.held_since = both && (*old)->held == beat->held ? before->held_since : then;
+    if (before != nullptr) row.restarts = before->restarts + (both && is_restart(**old, *beat));
     const bool waits = beat.ok() && is_loading(*beat), waited = both && is_loading(**old);
     row.told = waits && waited && (*old)->serving == beat->serving ? before->told : row.seen;
     if (row.state == "current" && waits && now - row.told > kLoadSeconds) {
@@ -234,7 +241,7 @@ void Fleet::compare(const FleetRow* before, const FleetRow& now, ChainEvents* ev
   }
   if (!beat.ok() || !before->listed.heartbeat.ok()) return;
   const Heartbeat& old = *before->listed.heartbeat;
-  if (old.session != beat->session && beat->interval_seconds != 0 && old.interval_seconds != 0) {
+  if (is_restart(old, *beat)) {
     tell({.kind = "restarted", .state = "warning"},
          "was restarted as process " + std::to_string(beat->pid));
   }

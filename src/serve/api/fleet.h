@@ -27,6 +27,7 @@ struct FleetRow {
   int64_t told = 0;  // since when its engine has had a version to load
   // When we saw it come to what it holds, and to its state; 0: it was so when we came.
   double held_since = 0, state_since = 0;
+  uint64_t restarts = 0;  // that we saw
   uint64_t revision = 0;  // of the fleet when this row last became another one
 
   // The replica's name, or its object's name if the heartbeat cannot be read.

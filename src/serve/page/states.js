@@ -32,7 +32,7 @@ export function reasonOf(row) {
     said.push(`holds version ${count(row.version)} of another run or history (run ${String(row.run).slice(0, 8)})`);
   }
   if (row.state === "other" && row.proof !== "differs") said.push("holds a version that the chain does not have");
-  if (row.state === "fetching") said.push(`began to fetch version ${count(row.fetching)} at ${clock(row.seen)}; no heartbeat since`);
+  if (row.state === "fetching") said.push(`began to fetch version ${count(row.fetching)} at ${clock(row.seen)}; no heartbeat since: slow, or stopped`);
   // It writes a heartbeat as soon as it begins to fetch.
   if (row.state === "behind") {
     said.push(row.seen <= row.behind_since ? `no heartbeat since ${clock(row.seen)}: its process was stopped, or does not reach the store`
@@ -42,6 +42,7 @@ export function reasonOf(row) {
   if (!["gone", "other"].includes(row.state) && engineDiffers(row)) {
     said.push(`its engine still serves version ${count(row.serving)}${row.serving_run === row.run ? "" : " of another run"}`);
   }
+  if (row.restarts > 0) said.push(`restarted ${row.restarts === 1 ? "once" : `${count(row.restarts)} times`} while this server watched`);
   return said.join("; ");
 }
 
