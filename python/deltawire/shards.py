@@ -133,7 +133,11 @@ _WORDS = ("tp", "fsdp", "ep", "pp")  # consecutive ranks differ in tp first
 
 
 def layout_of_spec(spec: str, checkpoint: str | os.PathLike[str]) -> list[list[ShardBox]]:
-    """The layout of words such as "tp=4" or "tp=2,ep=2" and a checkpoint's tensors."""
+    """The layout of words such as "tp=4" or "tp=2,ep=2" and a checkpoint's tensors, by Megatron's rules.
+
+    `tp` cuts `q_proj` `gate_proj` `up_proj` by rows, `k_proj` `v_proj` by heads, `o_proj` `down_proj` by columns, `embed_tokens`
+    `lm_head` by vocabulary; `ep` by experts, `pp` by layers, `fsdp` by the remaining rows.
+    """
     sizes = dict.fromkeys(_WORDS, 1)
     for word in spec.split(","):
         name, _, count = word.partition("=")

@@ -23,7 +23,8 @@ from deltawire.quantize.like import Like
 from deltawire.quantize.mx import ExpertsMxFp4
 from deltawire.quantize.scheme import SCALES, Agreed, Amax, Coded, Scheme, parts_of, refuse_unbounded, siblings
 
-_DTYPES = {name: getattr(torch, own) for name, own in TORCH_NAMES.items()} | {"F8_E8M0": torch.float8_e8m0fnu}
+_ALL_NAMES = TORCH_NAMES | {"F8_E8M0": "float8_e8m0fnu"}  # the last one since torch 2.7
+_DTYPES = {name: getattr(torch, own) for name, own in _ALL_NAMES.items() if hasattr(torch, own)}
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _SHOWN = 8
 _HEAD = "lm_head.weight"
