@@ -118,10 +118,11 @@ Result<Scheme> scheme_of(const std::string& url) {
                        ": no such kind of store; write s3://BUCKET/PREFIX, http://HOST:PORT, " +
                        "file:///PATH, memory:NAME or a path");
   }
-  for (const std::string_view scheme : {"s3:", "http:", "https:", "file:"}) {
-    if (!url.starts_with(scheme)) continue;
-    return invalid_argument(url + ": no store; write " + std::string(scheme) + "//…, or ./" + url +
-                            " for a folder of that name");
+  for (const std::string_view right :
+       {"s3://BUCKET/PREFIX", "http://HOST:PORT", "https://HOST:PORT", "file:///PATH"}) {
+    if (!url.starts_with(right.substr(0, right.find(':') + 1))) continue;
+    return invalid_argument(url + ": no bucket or host; write " + std::string(right) + ", or ./" +
+                            url + " for a folder of that name");
   }
   if (is_host_and_port(url)) {
     return invalid_argument(url + ": write http://" + url + ", or ./" + url +

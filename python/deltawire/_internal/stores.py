@@ -237,7 +237,8 @@ def serve(
 
 def _lasting(url: str) -> str:
     """An absolute path, independent of the working directory; URLs, also wrong ones, as they are."""
-    return url if not url or re.match(r"[a-z0-9]+:|[^/]+:\d+$", url) else os.path.abspath(url)
+    is_url = "://" in url or re.match(r"(s3|https?|file|memory):|[^/]+:\d+$", url)
+    return url if is_url or not url else os.path.abspath(url)
 
 
 def store_handle(store: StoreLike) -> _core.Store:

@@ -51,6 +51,10 @@ Result<uint64_t> number_in(const Parameters& parameters, const char* name, uint6
                           std::to_string(most));
 }
 
+std::string plural(uint64_t count, const std::string& one) {
+  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
+}
+
 std::string size_text(uint64_t bytes) {
   constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB", "PB"};
   double size = double(bytes);

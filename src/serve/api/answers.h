@@ -26,7 +26,8 @@ Result<std::optional<uint64_t>> number_in(const Parameters& parameters, const ch
 Result<uint64_t> number_in(const Parameters& parameters, const char* name, uint64_t usual,
                            uint64_t least, uint64_t most);
 
-std::string size_text(uint64_t bytes);  // "91.2 kB"
+std::string size_text(uint64_t bytes);                       // "91.2 kB"
+std::string plural(uint64_t count, const std::string& one);  // "1 version", "2 versions"
 
 template <typename Value>
 Json or_null(const std::optional<Value>& value) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "serve/api/answers.h"
+
 namespace deltawire {
 namespace {
 
@@ -16,10 +18,6 @@ std::string seconds_text(double seconds) {
   char text[32];
   std::snprintf(text, sizeof text, seconds < 10 ? "%.1f s" : "%.0f s", seconds);
   return text;
-}
-
-std::string plural(uint64_t count, const std::string& one) {
-  return std::to_string(count) + " " + one + (count == 1 ? "" : "s");
 }
 
 // Rows in one of the states that are problems.
@@ -40,8 +38,7 @@ constexpr Kind kKinds[] = {
      "check that it runs and reaches the store; it has not begun to fetch the newest version"},
     {"fetching", "warning", "is behind and began to fetch", "are behind and began to fetch",
      "if its last heartbeat is over a minute old, check that it runs; otherwise compare its "
-     "network "
-     "and disk with the size of a version"},
+     "network and disk with the size of a version"},
     {"engine_behind", "warning", "holds a version that its engine does not serve",
      "hold versions that their engines do not serve",
      "see the log of its engine, which was told to load that version"},

@@ -255,7 +255,7 @@ void Fleet::compare(const FleetRow* before, const FleetRow& now, ChainEvents* ev
   };
   if (lags(now) && before->state == "current") {
     tell({.kind = "behind", .state = "warning"},
-         "is " + std::to_string(*now.standing.lag) + " versions behind and " + held);
+         "is " + plural(*now.standing.lag, "version") + " behind and " + held);
   }
   if (lags(*before) && now.state == "current") {
     tell({.kind = "recovered"}, "is no longer behind and " + held);

@@ -1,10 +1,10 @@
 // What happened, the newest first, as the server tells it.
 import {clock, count, element, finder, isNumber, nameOf, plural, setText} from "./dom.js";
+import {kEventsKept} from "./live.js";
 import {DataTable} from "./table.js";
 
 const kTones = {ok: "", warning: "warn", error: "bad"};
 const words = (kind) => (kind === "catch_up" ? "update" : String(kind).replaceAll("_", " "));
-const kKept = 2000; // by the server, and here
 
 export class EventsView {
   static title = "Events";
@@ -54,7 +54,7 @@ export class EventsView {
     const isWanted = ({kind}) => (this.wanted ? kind === this.wanted : this.level.value !== "" || kind !== "catch_up");
     const shown = events.filter((event) => (!serious || serious.includes(event.state)) && isWanted(event) &&
       found(event.text, event.replica, event.host, event.version, event.kind));
-    const all = `${events.length >= kKept ? "the newest " : ""}${plural(events.length, "event")}`;
+    const all = `${events.length >= kEventsKept ? "the newest " : ""}${plural(events.length, "event")}`;
     setText(this.found, shown.length === events.length ? all : `${count(shown.length)} of ${all}`);
     this.table.setRows(shown.reverse());
   }

@@ -1,7 +1,7 @@
 // What is known of one chain, kept up to date: by the server's stream, and by asking while there is none.
 import {setServerTime} from "./dom.js";
 
-const kEventsKept = 2000;
+export const kEventsKept = 2000; // as the server
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 export class Live {
