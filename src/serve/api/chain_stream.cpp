@@ -19,6 +19,7 @@ struct ChainWatch::Seen {
   ~Seen() {
     const std::lock_guard lock(watch_->mutex_);
     --watch_->num_streams_;
+    watch_->changed_.notify_all();
   }
   ChainWatch* const watch_;
   bool greeted = false;

@@ -45,10 +45,12 @@ ChainWatch::~ChainWatch() {
 }
 
 void ChainWatch::end() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   ending_ = true;
   changed_.notify_all();
   work_.notify_all();
+  // cpp-httplib does not write the end of a stream once the server is stopping.
+  changed_.wait(lock, [this] { return num_streams_ == 0; });
 }
 
 Result<Chain> ChainWatch::chain() const {

@@ -35,7 +35,7 @@ class ChainWatch {
  public:
   ChainWatch(std::shared_ptr<Store> store, std::string id, Keys keys, double poll_seconds);
   ~ChainWatch();
-  void end();  // streams end
+  void end();  // ends all streams
 
   nlohmann::json summary();
   // `path`: what follows the chain's id, "/fleet".

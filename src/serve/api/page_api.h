@@ -24,7 +24,7 @@ class PageApi {
  public:
   PageApi(std::shared_ptr<Store> store, const PageOptions& options, double poll_seconds);
   ~PageApi();
-  void end();  // streams end
+  void end();  // ends all streams
 
   static bool has(std::string_view path);
   static bool is_public(const HttpCall& call);  // a static file of the page, without chain data
