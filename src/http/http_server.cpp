@@ -124,9 +124,8 @@ void put(HttpReply reply, httplib::Response* response) {
       [read = std::move(reply.read_stream)](size_t offset, size_t length, httplib::DataSink& sink) {
         // Reused for the next answer; a thread has one connection.
         static thread_local std::vector<uint8_t> buffer(kStreamBytes);
-        const MutableBytes some(buffer.data(), std::min(length, kStreamBytes));
-        return read(offset, some).ok() &&
-               sink.write(reinterpret_cast<const char*>(some.data()), some.size());
+        const Result<Bytes> some = read(offset, {buffer.data(), std::min(length, kStreamBytes)});
+        return some.ok() && sink.write(reinterpret_cast<const char*>(some->data()), some->size());
       });
 }
 

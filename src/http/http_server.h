@@ -29,9 +29,11 @@ struct HttpReply {
   int status = 200;
   std::string content_type = {}, body = {};
   std::vector<std::pair<std::string, std::string>> headers = {};
-  // Instead of `body`: this many bytes, read while they are sent. A failure closes the connection.
+  // Instead of `body`: this many bytes, read while they are sent. Returns as many bytes as fit into
+  // `space`, there or elsewhere in memory. A failure closes the connection.
   uint64_t stream_size = 0;
-  std::function<Status(uint64_t offset, std::span<uint8_t> out)> read_stream = {};
+  std::function<Result<std::span<const uint8_t>>(uint64_t offset, std::span<uint8_t> space)>
+      read_stream = {};
   // Instead of both: returns the next text to send and may block; false ends the answer. Called for
   // as long as the client reads.
   std::function<bool(std::string* text)> next_text = {};

@@ -11,6 +11,7 @@
 #include "serve/api/answers.h"
 #include "serve/news.h"
 #include "store/http_store.h"
+#include "store/push_source.h"
 
 namespace deltawire {
 namespace {
@@ -116,6 +117,8 @@ class Server final : public ChainServer {
   }
 
  private:
+  using ReadStream = decltype(HttpReply::read_stream);
+
   // Before anything of a body is read.
   std::optional<HttpReply> check(const HttpCall& call) const {
     if (page_ && PageApi::is_public(call)) return std::nullopt;
@@ -212,24 +215,32 @@ class Server final : public ChainServer {
     if (!info.ok()) return failed(info.status());
     auto text = store_->get(name, kMaxTextBytes);
     if (!text.ok()) return failed(text.status());
-    const auto shared = std::make_shared<const std::string>(std::move(*text));
-    const auto read = [shared](uint64_t offset, std::span<uint8_t> out) {
-      return MemoryBody(*shared).read(offset, out);
-    };
-    return object(call, {name, shared->size(), info->modified}, "no-cache", read);
+    const auto held = std::make_shared<const std::vector<uint8_t>>(text->begin(), text->end());
+    return object(call, {name, held->size(), info->modified}, "no-cache", from_memory(held));
   }
 
   HttpReply stream(const HttpCall& call, const std::string& name) {
     const auto info = store_->stat(name);
     if (!info.ok()) return failed(info.status());
-    const auto read = [store = store_, name](uint64_t offset, std::span<uint8_t> out) {
-      return store->read(name, offset, out);
+    auto* const source = dynamic_cast<PushSource*>(store_.get());  // a decorator may change reads
+    const auto held = source != nullptr ? source->in_memory(name) : nullptr;
+    const auto read = [store = store_, name](uint64_t offset, MutableBytes space) -> Result<Bytes> {
+      DW_RETURN_IF_ERROR(store->read(name, offset, space));
+      return Bytes(space);
     };
-    return object(call, *info, "public, max-age=31536000, immutable", read);
+    const bool is_held = held != nullptr && held->size() == info->size_bytes;
+    return object(call, *info, "public, max-age=31536000, immutable",
+                  is_held ? from_memory(held) : read);
+  }
+
+  static ReadStream from_memory(std::shared_ptr<const std::vector<uint8_t>> held) {
+    return [held = std::move(held)](uint64_t offset, MutableBytes space) -> Result<Bytes> {
+      return Bytes(*held).subspan(offset, space.size());
+    };
   }
 
   static HttpReply object(const HttpCall& call, const ObjectInfo& info, const char* caching,
-                          std::function<Status(uint64_t, std::span<uint8_t>)> read) {
+                          ReadStream read) {
     const std::string etag =
         "\"" + std::to_string(info.size_bytes) + "-" + std::to_string(info.modified) + "\"";
     HttpReply reply{.content_type = "application/octet-stream"};
@@ -259,10 +270,8 @@ class Server final : public ChainServer {
                                                       of);
     }
     reply.stream_size = range.size;
-    reply.read_stream = [first = range.first, read = std::move(read)](uint64_t offset,
-                                                                      std::span<uint8_t> out) {
-      return read(first + offset, out);
-    };
+    reply.read_stream = [first = range.first, read = std::move(read)](
+                            uint64_t offset, MutableBytes space) { return read(first + offset, space); };
     return reply;
   }
 

@@ -76,6 +76,11 @@ std::vector<SentObject> MemoryStore::sent_ahead(uint64_t seen) {
   return sent;
 }
 
+std::shared_ptr<const std::vector<uint8_t>> MemoryStore::in_memory(std::string_view name) {
+  const Result<Object> object = find(name);
+  return object.ok() ? object->bytes : nullptr;
+}
+
 Result<ObjectInfo> MemoryStore::stat(std::string_view name) {
   DW_ASSIGN_OR_RETURN(const Object object, find(name));
   return ObjectInfo{std::string(name), object.bytes->size(), object.modified};

@@ -31,6 +31,7 @@ class MemoryStore final : public Store, public PushSource {
   Result<int64_t> clock() override;
   uint64_t wait_for_news(uint64_t seen, double seconds) override;
   std::vector<SentObject> sent_ahead(uint64_t seen) override;
+  std::shared_ptr<const std::vector<uint8_t>> in_memory(std::string_view name) override;
 
   // For tests: seconds since 1970; 0: the clock of this machine.
   void set_clock(int64_t now) { now_ = now; }

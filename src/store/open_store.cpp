@@ -148,7 +148,8 @@ Result<std::shared_ptr<Store>> open_store(const std::string& url, const StoreOpt
     store = std::make_shared<RateLimitedStore>(std::move(store), options.max_bytes_per_second,
                                                scheme.reads);
   }
-  if (options.retries != 0) {
+  // Bare memory is never unavailable, and servers send it without copying only if it is bare.
+  if (options.retries != 0 && dynamic_cast<MemoryStore*>(store.get()) == nullptr) {
     RetryPolicy policy;
     policy.retries = options.retries;
     store = std::make_shared<RetryingStore>(std::move(store), policy);
