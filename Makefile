@@ -8,6 +8,9 @@ PASS    ?=
 ENGINE  ?=
 # GPU kernels: AUTO where a GPU is, ON, ALL (architectures), OFF; see docs/gpu.md.
 CUDA    ?= AUTO
+# Bytecode is cached in build/, even if the environment asks for none: importing torch without it takes twice as long.
+export PYTHONDONTWRITEBYTECODE =
+export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 NVCC    := $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 OTHER_ARCH := $(if $(filter x86_64,$(shell uname -m)),arm64,amd64)
 

@@ -1,8 +1,9 @@
-"""Ranks as threads; as processes, forked from one that has torch already, as importing it takes seconds; or as torchrun's."""
+"""Ranks as threads, or as processes that are forked from one that has torch already, as importing it takes seconds."""
 
 import multiprocessing
 import os
-import subprocess
+import runpy
+import socket
 import sys
 import traceback
 from collections.abc import Callable
@@ -13,7 +14,14 @@ from threading import Barrier
 from typing import Any
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["deltawire.torch.broadcast"])
+
+
+def preload(*modules: str) -> None:
+    """What ranks import before they are forked; before the first of them."""
+    _context.set_forkserver_preload(["deltawire.torch.broadcast", *modules])
+
+
+preload()
 
 
 class Rank:
@@ -96,18 +104,35 @@ def error_of(call: Callable[[], Any]) -> str:
     raise AssertionError(f"no failure, but {result}")
 
 
-def torchrun(size: int, worker: str | Path, *arguments: str | Path) -> tuple[int, str]:
-    """Run a script with torchrun; return its exit status and output. It may import modules beside this file."""
-    folder = Path(__file__).parent
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={size}"]
-    done = subprocess.run(
-        [*launch, folder / worker, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{os.environ['PYTHONPATH']}:{folder}"},
-    )
-    return done.returncode, done.stdout + done.stderr
+def run_script(size: int, script: str | Path, output: Path, *arguments: str | Path) -> tuple[bool, str]:
+    """Run a script in ranks with the environment that torchrun gives them; return whether all succeeded, and what they printed.
+
+    It may import modules beside this file.
+    """
+    try:
+        run_ranks(size, _run_script, Path(__file__).parent / script, output, [str(one) for one in arguments])
+        failure = None
+    except AssertionError as error:
+        failure = str(error)
+    return failure is None, output.read_text() + (failure or "")
+
+
+def _run_script(rank: Rank, script: Path, output: Path, arguments: list[str]) -> None:
+    import torch
+
+    with output.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = rank.told(free.getsockname()[1])
+    numbers = {"RANK": rank.rank, "LOCAL_RANK": rank.rank, "WORLD_SIZE": rank.size, "LOCAL_WORLD_SIZE": rank.size}
+    os.environ |= {name: str(number) for name, number in numbers.items()}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(Path(__file__).parent))
+    runpy.run_path(str(script), run_name="__main__")
+    sys.stdout.flush()
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One rank of the sharded trainers of test_torch_ranks.py: torchrun ... ranks_worker.py FOLDER CASE..."""
+"""One rank of the sharded trainers of test_torch_ranks.py: FOLDER CASE..."""
 
 import os
 import re

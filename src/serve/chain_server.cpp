@@ -270,8 +270,10 @@ class Server final : public ChainServer {
                                                       of);
     }
     reply.stream_size = range.size;
-    reply.read_stream = [first = range.first, read = std::move(read)](
-                            uint64_t offset, MutableBytes space) { return read(first + offset, space); };
+    reply.read_stream = [first = range.first, read = std::move(read)](uint64_t offset,
+                                                                      MutableBytes space) {
+      return read(first + offset, space);
+    };
     return reply;
   }
 

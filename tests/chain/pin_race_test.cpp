@@ -37,21 +37,22 @@ class Schedule {
     auto result = request();
     if (turns_[at_].requests != kAll) --turns_[at_].requests;
     skip();
-    changed_.notify_all();
     return result;
   }
   void end(size_t actor) {
     const std::lock_guard lock(mutex_);
     over_[actor] = true;
     skip();
-    changed_.notify_all();
   }
   size_t made(size_t actor) const { return made_[actor]; }
 
  private:
+  // Wakes the others only for a new turn: with every request it would take most of the time.
   void skip() {
+    const size_t before = at_;
     while (at_ + 1 < turns_.size() && (turns_[at_].requests == 0 || over_[turns_[at_].actor]))
       ++at_;
+    if (at_ != before) changed_.notify_all();
   }
   std::mutex mutex_;
   std::condition_variable changed_;

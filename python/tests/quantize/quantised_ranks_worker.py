@@ -1,4 +1,4 @@
-"""One rank of the sharded trainers of test_quantize_ranks.py: torchrun ... quantised_ranks_worker.py FOLDER CASE..."""
+"""One rank of the sharded trainers of test_quantize_ranks.py: FOLDER CASE..."""
 
 import json
 import os

@@ -1,12 +1,14 @@
-"""Scales of sharded tensors: torchrun on the CPU. quantised_ranks_worker.py has the cases."""
+"""Scales of sharded tensors, on the CPU. quantised_ranks_worker.py has the cases."""
 
 import pytest
-from rank_processes import torchrun
+from rank_processes import preload, run_script
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors.torch")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)
+
+preload("deltawire.quantize", "torch.distributed.fsdp", "torch.distributed.tensor.parallel")
 
 CASES = [
     "quantised_together",
@@ -18,7 +20,8 @@ CASES = [
 
 @pytest.fixture(scope="module", params=[2, 4])
 def output(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    _, said = torchrun(request.param, "quantize/quantised_ranks_worker.py", tmp_path_factory.mktemp("ranks"), *CASES)
+    folder = tmp_path_factory.mktemp("ranks")
+    _, said = run_script(request.param, "quantize/quantised_ranks_worker.py", folder / "output", folder, *CASES)
     return said
 
 

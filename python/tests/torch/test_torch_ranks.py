@@ -1,11 +1,13 @@
-"""Sharded trainers, without a gather: torchrun on the CPU, several cases per run, from ranks_worker.py."""
+"""Sharded trainers, without a gather, on the CPU, several cases per run, from ranks_worker.py."""
 
 import pytest
-from rank_processes import torchrun
+from rank_processes import preload, run_script
 
 torch = pytest.importorskip("torch")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)
+
+preload("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel")
 
 PLACEMENTS = ["any_placement", "replica_of_any_placement", "proof_of_any_placement", "proof_of_what_ranks_published"]
 BOTH = ["resume", "fsdp", *PLACEMENTS, "replicas_of_shards", "failure_in_the_store"]
@@ -17,14 +19,14 @@ CASES = {2: [*BOTH, *MODELS, *REFUSALS], 4: [*BOTH, *MESHES]}
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
-    """The output of torchrun with two ranks, then with four; only `resume` shares the folder of stores."""
+    """The output of two ranks, then of four; only `resume` shares the folder of stores."""
     runs, said = tmp_path_factory.mktemp("ranks"), {}
     for world, cases in CASES.items():
         folder = runs / str(world)
         folder.mkdir()
         if world == 4 and (runs / "2" / "resume").exists():
             (runs / "2" / "resume").rename(folder / "resume")
-        _, said[world] = torchrun(world, "ranks_worker.py", folder, *cases)
+        _, said[world] = run_script(world, "ranks_worker.py", folder / "output", folder, *cases)
     return said
 
 
