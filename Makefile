@@ -13,6 +13,11 @@ export PYTHONDONTWRITEBYTECODE =
 export PYTHONPYCACHEPREFIX = $(CURDIR)/build/pycache
 NVCC    := $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
 OTHER_ARCH := $(if $(filter x86_64,$(shell uname -m)),arm64,amd64)
+# Of the wheel. For the other architecture it is built inside the sysroot: what is outside is not searched.
+ARCH    ?= $(shell uname -m)
+$(if $(filter-out x86_64 aarch64,$(ARCH)),$(error ARCH is x86_64 or aarch64))
+CROSS   := $(filter-out $(shell uname -m),$(ARCH))
+WHEEL   := build-$(if $(CROSS),emulated/sysroot/)wheel
 
 .PHONY: help build test test-engines wheel deb docs demo bench crashtest campaign asan tsan sysroot emulated fuzz format tidy clean
 
@@ -39,12 +44,14 @@ test-engines:  ## live updates in real vLLM and SGLang servers, on the CPU, 8 GB
 	@scripts/engines $(ENGINE) & scripts/venv build/venv && wait
 	@ENGINE=$(ENGINE) tests/engines/run $(PASS)
 
-wheel:   ## the Python package for every Linux with glibc 2.28 or newer, in build-wheel/dist
-	@scripts/setup build python deb && scripts/venv build-wheel/venv build wheel
-	@scripts/portable build-wheel/portable
-	@cmake --preset wheel -DDELTAWIRE_CUDA=$(if $(NVCC),ALL,OFF) >/dev/null
-	@cmake --build --preset wheel -j$(JOBS)
-	@scripts/wheel build-wheel build-wheel/dist
+wheel: export CMAKE_TOOLCHAIN_FILE := $(CROSS:%=$(CURDIR)/cmake/emulated.cmake)
+wheel: $(CROSS:%=sysroot)  ## the Python package for every Linux with glibc 2.28 or newer, in build-wheel/dist (ARCH=aarch64: for that processor)
+	@scripts/setup build python deb && scripts/venv $(WHEEL)/venv build wheel
+	@scripts/portable $(WHEEL)/portable $(ARCH)
+	@cmake --preset wheel -B $(WHEEL) -DDELTAWIRE_PORTABLE=$(CURDIR)/$(WHEEL)/portable \
+	  -DDELTAWIRE_CUDA=$(if $(CROSS),OFF,$(if $(NVCC),ALL,OFF)) >/dev/null
+	@cmake --build $(WHEEL) --target deltawire_wheel -j$(JOBS)
+	@scripts/wheel $(WHEEL) build-wheel$(CROSS:%=-%)/dist
 
 deb:     ## a Debian package of the program and the library, in build-program/
 	@scripts/setup build deb
@@ -82,11 +89,11 @@ asan tsan:  ## tests under AddressSanitizer + UBSan (PASS=-quick: fewer), or the
 	@cmake --build --preset $@ -j$(JOBS)
 	@scripts/no-aslr $(CTEST) --preset $@$(PASS) || { scripts/failed-tests build-$@; exit 1; }
 
-# What depends on the processor. The packages are those of `build`, less what the preset leaves out.
+# The packages are those of `build` and `python`, less what is not used.
 sysroot:
 	@scripts/setup build test emulated
 	@scripts/sysroot $(OTHER_ARCH) build-emulated/sysroot libhwy-dev libzstd-dev libxxhash-dev libssl-dev \
-	  nlohmann-json3-dev libcli11-dev libfmt-dev libcpp-httplib-dev libgtest-dev
+	  nlohmann-json3-dev libcli11-dev libfmt-dev libcpp-httplib-dev libexpat1-dev libgtest-dev python3-dev
 
 emulated: sysroot  ## tests of kernels, codecs and digests for the other architecture, under emulation
 	@cmake --preset $@ >/dev/null

@@ -29,3 +29,9 @@ set(ENV{PKG_CONFIG_LIBDIR} ${sysroot}/usr/lib/${triple}/pkgconfig:${sysroot}/usr
 set(ENV{PKG_CONFIG_SYSROOT_DIR} ${sysroot})
 # Every instruction set that it can emulate: AVX2 and NEON are among them, AVX-512 is not.
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-${CMAKE_SYSTEM_PROCESSOR} -cpu max -L ${sysroot})
+# emulated_program(FILE PROGRAM): a script that runs it.
+function(emulated_program file program)
+  list(JOIN CMAKE_CROSSCOMPILING_EMULATOR " " emulator)
+  file(WRITE ${file} "#!/bin/sh\nexec ${emulator} ${program} \"$@\"\n")
+  file(CHMOD ${file} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+endfunction()
