@@ -75,13 +75,13 @@ def _publish(trainer: Trainer, server: SglangServer, **options: Any) -> int:
 
 def _load(server: SglangServer, tensors: list[tuple[str, torch.Tensor]], ranks: int = 1, **more: Any) -> tuple[int, Any]:
     payload = base64.b64encode(pickle.dumps(tensors)).decode()
-    status, answer = server.call("POST", "/begin_weight_update", {})
-    assert status == 200, answer
+    begun, answer = server.call("POST", "/begin_weight_update", {})
+    assert begun in (200, 404), answer  # 404 before 0.5.21
     body = {"serialized_named_tensors": [payload] * ranks, "load_format": LOADER, "flush_cache": False}
     try:
         return server.call("POST", "/update_weights_from_tensor", body | more)
     finally:
-        assert server.call("POST", "/end_weight_update", {})[0] == 200
+        assert server.call("POST", "/end_weight_update", {})[0] == begun
 
 
 def _proven(server: SglangServer, version: int) -> None:
@@ -310,6 +310,7 @@ def test_killed_server_returns_at_the_newest_version(server: SglangServer, train
         again.generate(prompt, 2)
         _publish(trainer, again)
         assert again.generate(prompt, 2)["meta_info"]["cached_tokens"] == 0
+        assert "cannot drop" not in again.log.read_text(errors="replace")
 
 
 def test_weights_in_another_dtype_use_sglangs_loader(trainer: Trainer) -> None:
