@@ -26,6 +26,7 @@ from servers import ENGINES, SglangServer
 from sglang_trainer import NUM_TENSORS, PROGRAM, Trainer, outputs
 
 import deltawire as dw
+from deltawire.engines.host import local_identity
 
 pytestmark = pytest.mark.skipif(not (ENGINES / "sglang" / "serve").exists(), reason="SGLang is not installed: make test-engines")
 
@@ -260,7 +261,8 @@ def test_serves_on_without_its_store_or_run(server: SglangServer, trainer: Train
 
 
 def test_reload_from_disk_changes_nothing(server: SglangServer, trainer: Trainer) -> None:
-    version, local = _publish(trainer, server), server.call("GET", "/deltawire/status")[1]["local_folder"]
+    version, local = _publish(trainer, server), server.status()["local_folder"]
+    server.wait_until(lambda _: (held := local_identity(local)) and held.version == version)  # updated every 5 seconds
     before = outputs(server)
     assert server.call("POST", "/update_weights_from_disk", {"model_path": local, "flush_cache": False})[0] == 200
     assert outputs(server) == before
