@@ -44,7 +44,7 @@ def found() -> dict[str, dict[str, str]]:
         ("vllm", "0.33.0rc1", "if it fails: pip install 'vllm>=0.28,<0.33'"),
         ("vllm", "unknown", "pip install 'vllm>=0.28,<0.33'"),
         ("sglang", "0.5.23", ""),
-        ("sglang", "0.4.9", "pip install 'sglang>=0.5.22,<0.5.24'"),
+        ("sglang", "0.4.9", "pip install 'sglang>=0.5.19,<0.5.24'"),
         ("torch", "2.10.0", ""),
         ("torch", "2.5.1", "pip install 'torch>=2.6,<3'"),
         ("peft", "0.21.2", ""),

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 log = logging.getLogger("deltawire")
 
-TESTED = {"vllm": ("0.28", "0.32"), "sglang": ("0.5.22", "0.5.23")}
+TESTED = {"vllm": ("0.28", "0.32"), "sglang": ("0.5.19", "0.5.23")}
 """Oldest and newest release that passed `make test-engines ENGINE=NAME==VERSION` (docs/versions.md)."""
 
 

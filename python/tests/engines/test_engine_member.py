@@ -136,12 +136,19 @@ def scheduler_half(monkeypatch):
 @pytest.mark.parametrize("there_before", [True, False])
 def test_retracts_requests_also_for_a_late_version(scheduler_half, monkeypatch, there_before):
     done: list[str] = []
+    waiting = [SimpleNamespace(kv=SimpleNamespace(holds_kv=False))]
     scheduler = SimpleNamespace(
         _engine_paused=False,
         pause_generation=lambda _: done.append("retract"),
         continue_generation=lambda _: done.append("continue"),
-        flush_cache=lambda **_: done.append("flush") or True,
+        waiting_queue=waiting,
     )
+
+    def flush_cache(**_):  # as of SGLang 0.5.20
+        done.append("busy" if scheduler.waiting_queue else "flush")
+        return not scheduler.waiting_queue
+
+    scheduler.flush_cache = flush_cache
     member = SimpleNamespace(
         served=0,
         is_suspect=False,
@@ -154,3 +161,4 @@ def test_retracts_requests_also_for_a_late_version(scheduler_half, monkeypatch, 
     with scheduler_half._stopped(scheduler, member):
         member.served = 1
     assert done == ["retract", "flush", "continue"]
+    assert scheduler.waiting_queue is waiting

@@ -108,6 +108,8 @@ def reload(model: torch.nn.Module, tensors: Any) -> None:
     if _is_plain(model):
         model.load_weights(tensors)
         return
+    if not hasattr(DefaultModelLoader, "restore_weights_before_loading"):
+        raise Unsupported("SGLang before 0.5.21 cannot load weights again that it has packed or quantised: restart the server")
     device = next(model.parameters()).device
     DefaultModelLoader.restore_weights_before_loading(model, device)
     model.load_weights(tensors)

@@ -95,11 +95,21 @@ def _stopped(scheduler: Any, member: Member) -> Iterator[None]:
             if not keep and not retracted:  # the version arrived during the call
                 scheduler.pause_generation(PauseGenerationReqInput(mode="retract"))
                 retracted = True
-            if not keep and not scheduler.flush_cache(empty_cache=False):
+            if not keep and not _drop_caches(scheduler):
                 log.warning("deltawire: cannot drop the cached prefixes of %s", before)
     finally:
         if retracted and not was_paused:
             scheduler.continue_generation(ContinueGenerationReqInput(torch_empty_cache=False))
+
+
+def _drop_caches(scheduler: Any) -> bool:
+    """Before 0.5.21, SGLang drops no caches while requests wait. Those that hold none need not prevent it."""
+    waiting = scheduler.waiting_queue
+    scheduler.waiting_queue = [request for request in waiting if request.kv.holds_kv]
+    try:
+        return bool(scheduler.flush_cache(empty_cache=False))
+    finally:
+        scheduler.waiting_queue = waiting
 
 
 def _wait_for_device(member: Member) -> None:

@@ -63,7 +63,9 @@ class SglangDoor:
         self._manager = manager
         # Of the last update, without waiting for the running step.
         self.paused_seconds: float | None = None
-        self.num_engines: int = get_parallel().num_dp_ranks
+        # `dp_size` before 0.5.22; later, that does not count attention-DP groups.
+        parallel = get_parallel()
+        self.num_engines: int = parallel.num_dp_ranks if hasattr(parallel, "num_dp_ranks") else parallel.dp_size
         self._ask = FanOutCommunicator(manager._dispatch_to_scheduler, self.num_engines)
         manager._result_dispatcher += TypeBasedDispatcher([(DeltawireReqOutput, self._ask.handle_recv)])
 
