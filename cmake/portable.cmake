@@ -5,6 +5,7 @@ if(DELTAWIRE_PORTABLE)
   set(CMAKE_FIND_LIBRARY_SUFFIXES .a) # until the end of dependencies.cmake
   set(OPENSSL_USE_STATIC_LIBS ON)
   set(ENV{PKG_CONFIG_PATH} ${DELTAWIRE_PORTABLE}/lib/pkgconfig)
+  include_directories(BEFORE SYSTEM ${DELTAWIRE_PORTABLE}/include) # before a sysroot's, which has another httplib.h
 endif()
 
 # deltawire_portable(TARGET): for what is put into a wheel.
