@@ -118,11 +118,11 @@ def run_script(size: int, script: str | Path, output: Path, *arguments: str | Pa
 
 
 def _run_script(rank: Rank, script: Path, output: Path, arguments: list[str]) -> None:
-    import torch
-
     with output.open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    import torch
+
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = rank.told(free.getsockname()[1])
     numbers = {"RANK": rank.rank, "LOCAL_RANK": rank.rank, "WORLD_SIZE": rank.size, "LOCAL_WORLD_SIZE": rank.size}

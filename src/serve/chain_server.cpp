@@ -11,7 +11,7 @@
 #include "serve/api/answers.h"
 #include "serve/news.h"
 #include "store/http_store.h"
-#include "store/push_source.h"
+#include "store/memory_store.h"
 
 namespace deltawire {
 namespace {
@@ -215,15 +215,15 @@ class Server final : public ChainServer {
     if (!info.ok()) return failed(info.status());
     auto text = store_->get(name, kMaxTextBytes);
     if (!text.ok()) return failed(text.status());
-    const auto held = std::make_shared<const std::vector<uint8_t>>(text->begin(), text->end());
+    const auto held = std::make_shared<const std::string>(std::move(*text));
     return object(call, {name, held->size(), info->modified}, "no-cache", from_memory(held));
   }
 
   HttpReply stream(const HttpCall& call, const std::string& name) {
     const auto info = store_->stat(name);
     if (!info.ok()) return failed(info.status());
-    auto* const source = dynamic_cast<PushSource*>(store_.get());  // a decorator may change reads
-    const auto held = source != nullptr ? source->in_memory(name) : nullptr;
+    auto* const memory = dynamic_cast<MemoryStore*>(store_.get());  // a decorator may change reads
+    const auto held = memory != nullptr ? memory->share(name) : nullptr;
     const auto read = [store = store_, name](uint64_t offset, MutableBytes space) -> Result<Bytes> {
       DW_RETURN_IF_ERROR(store->read(name, offset, space));
       return Bytes(space);
@@ -233,9 +233,10 @@ class Server final : public ChainServer {
                   is_held ? from_memory(held) : read);
   }
 
-  static ReadStream from_memory(std::shared_ptr<const std::vector<uint8_t>> held) {
-    return [held = std::move(held)](uint64_t offset, MutableBytes space) -> Result<Bytes> {
-      return Bytes(*held).subspan(offset, space.size());
+  static ReadStream from_memory(const auto& held) {
+    return [held](uint64_t offset, MutableBytes space) -> Result<Bytes> {
+      return Bytes(reinterpret_cast<const uint8_t*>(held->data()), held->size())
+          .subspan(offset, space.size());
     };
   }
 

@@ -76,7 +76,7 @@ std::vector<SentObject> MemoryStore::sent_ahead(uint64_t seen) {
   return sent;
 }
 
-std::shared_ptr<const std::vector<uint8_t>> MemoryStore::in_memory(std::string_view name) {
+std::shared_ptr<const std::vector<uint8_t>> MemoryStore::share(std::string_view name) const {
   const Result<Object> object = find(name);
   return object.ok() ? object->bytes : nullptr;
 }

@@ -31,7 +31,8 @@ class MemoryStore final : public Store, public PushSource {
   Result<int64_t> clock() override;
   uint64_t wait_for_news(uint64_t seen, double seconds) override;
   std::vector<SentObject> sent_ahead(uint64_t seen) override;
-  std::shared_ptr<const std::vector<uint8_t>> in_memory(std::string_view name) override;
+  // The bytes of an object, which stay while they are held; null: no such object.
+  std::shared_ptr<const std::vector<uint8_t>> share(std::string_view name) const;
 
   // For tests: seconds since 1970; 0: the clock of this machine.
   void set_clock(int64_t now) { now_ = now; }

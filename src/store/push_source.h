@@ -28,10 +28,6 @@ class PushSource {
   // Objects with numbers above `seen`, in order; the call may fetch them. The list may be
   // incomplete: readers verify everything and read missing objects from the store.
   virtual std::vector<SentObject> sent_ahead(uint64_t) { return {}; }
-  // Null if the object is absent or not in this process's memory.
-  virtual std::shared_ptr<const std::vector<uint8_t>> in_memory(std::string_view) {
-    return nullptr;
-  }
 };
 
 // Looks through decorators. Null: nothing is pushed to this store.
