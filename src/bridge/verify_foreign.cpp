@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/waves.h"
 #include "bridge/foreign.h"
+#include "delta/delta_writer.h"
 
 namespace deltawire {
 namespace fs = std::filesystem;

@@ -63,6 +63,13 @@ class Applier {
     }
   }
 
+  Status add_all(std::span<const Patch> patches) {
+    for (size_t i = 0; i < patches.size(); ++i) {
+      DW_RETURN_IF_ERROR(add(patches[i]).at("patch " + std::to_string(i)));
+    }
+    return {};
+  }
+
   // Decodes what the host has to. In a check nothing else is needed; the results are kept for the
   // apply.
   Status decode(ApplyMode mode) {
@@ -94,6 +101,13 @@ class Applier {
       }
       return {};
     });
+  }
+
+  Status list(ChangeLists* lists) {
+    DeviceOptions options = impl_.codec_options();
+    options.all_or_nothing = false;
+    options.lists = lists;
+    return cuda::apply(on_device_, options, stream_);
   }
 
   Status run(ApplyMode mode, PatchedDigests* digests) {
@@ -140,9 +154,7 @@ Status apply_patches(Context::Impl& impl, std::span<const Patch> patches, ApplyM
   const UseDevice use(impl.device);
   const auto apply = [&]() -> Status {
     Applier applier(impl, stream);
-    for (size_t i = 0; i < patches.size(); ++i) {
-      DW_RETURN_IF_ERROR(applier.add(patches[i]).at("patch " + std::to_string(i)));
-    }
+    DW_RETURN_IF_ERROR(applier.add_all(patches));
     if (digests != nullptr) digests->assign(patches.size(), {});
     DW_RETURN_IF_ERROR(applier.decode(mode));
     return applier.run(mode, digests);
@@ -150,6 +162,14 @@ Status apply_patches(Context::Impl& impl, std::span<const Patch> patches, ApplyM
   Status status = apply();
   if (!status.ok()) impl.checked.clear();  // the check has failed
   return status;
+}
+
+Status list_changes(Context::Impl& impl, std::span<const Patch> patches, ChangeLists* lists,
+                    Stream stream) {
+  const UseDevice use(impl.device);
+  Applier applier(impl, stream);
+  DW_RETURN_IF_ERROR(applier.add_all(patches));
+  return applier.list(lists);
 }
 
 Status Context::apply(std::span<const Patch> patches, Stream stream) {

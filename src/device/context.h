@@ -70,6 +70,10 @@ using PatchedDigests = std::vector<std::optional<Digest>>;
 Status apply_patches(Context::Impl& impl, std::span<const Patch> patches, ApplyMode mode,
                      Stream stream, PatchedDigests* digests = nullptr);
 
+// Changes of `tight` patches as lists; writes nothing to arrays. See DeviceOptions::lists.
+Status list_changes(Context::Impl& impl, std::span<const Patch> patches, ChangeLists* lists,
+                    Stream stream);
+
 // sum128 of each array. With `copies` (device memory for each array, aligned to 16 bytes), the same
 // pass copies the arrays there, and the digests are those of the copies.
 Result<std::vector<Digest>> digests_of(Context::Impl& impl, std::span<const Contents> arrays,

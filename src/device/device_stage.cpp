@@ -32,6 +32,14 @@ void append_arrays(const CopiedRows& rows, std::vector<PairArray>* out) {
   }
 }
 
+// Calls add(begin, size in bytes) for the memory of live rows.
+template <class Add>
+void for_each_stretch(const CopiedRows& rows, const Add& add) {
+  const bool in_order = rows.rows == 1 || rows.stride == rows.columns;
+  const uint64_t count = in_order ? 1 : rows.rows, size = rows.size_bytes() / count;
+  for (uint64_t row = 0; row < count; ++row) add(rows.live + row * rows.stride * rows.width, size);
+}
+
 // Arrays of one width, their differences from the copies, and device memory for these.
 struct FoundChanges {
   std::vector<PairArray> arrays;
@@ -104,6 +112,10 @@ struct DeviceStage::Impl {
   Status collect(std::vector<PairArray> arrays, unsigned width);
   Status reserve(uint64_t needed, uint64_t wave_bytes);
   Result<uint8_t*> take(uint64_t num_bytes);
+  Result<std::vector<uint8_t*>> take_all(std::span<const uint64_t> sizes);
+  void note_listed(const void* data, uint64_t num_bytes) {
+    listed.emplace_back(uintptr_t(data), uintptr_t(data) + num_bytes);
+  }
 };
 
 // Allocates room on the device for the lists of a wave and of some later ones, because allocating
@@ -133,6 +145,19 @@ Result<uint8_t*> DeviceStage::Impl::take(uint64_t num_bytes) {
   uint8_t* const taken = block->data();
   *block = block->subspan(num_bytes);
   return taken;
+}
+
+Result<std::vector<uint8_t*>> DeviceStage::Impl::take_all(std::span<const uint64_t> sizes) {
+  uint64_t needed = 0;
+  for (const uint64_t size : sizes) needed += aligned_list(size);
+  // The next version, perhaps a little larger, is to find room in the same block.
+  if (needed <= most_list_bytes / 2) needed += needed / 8;
+  DW_RETURN_IF_ERROR(reserve(needed, UINT64_MAX));
+  std::vector<uint8_t*> out;
+  for (const uint64_t size : sizes) {
+    DW_ASSIGN_OR_RETURN(out.emplace_back(), take(aligned_list(size)));
+  }
+  return out;
 }
 
 // Afterwards `counts` has the number of changes of all arrays and of each.
@@ -172,7 +197,7 @@ Status DeviceStage::Impl::collect(std::vector<PairArray> arrays, unsigned width)
     DW_ASSIGN_OR_RETURN(uint8_t* const at, take(list_room(count, width)));
     to[i] = {reinterpret_cast<uint32_t*>(at), at + aligned_list(count * sizeof(uint32_t))};
     void* const live = const_cast<void*>(own.arrays[i].old_data);
-    listed.emplace_back(uintptr_t(live), uintptr_t(live) + own.arrays[i].num_elements * width);
+    note_listed(live, own.arrays[i].num_elements * width);
     lists.swaps.push_back({live, to[i].offsets, to[i].values, count, width, 0});
   }
   num_changed += *total();
@@ -242,6 +267,21 @@ Status DeviceStage::copy(std::span<const CopiedRows> rows) {
 Status DeviceStage::apply(std::span<const cuda::Patch> patches) {
   return apply_patches(cuda::ContextInternals::of(impl_->context), patches,
                        cuda::ApplyMode::kAnyway, impl_->stream.get());
+}
+
+Status DeviceStage::list(std::span<const cuda::Patch> patches, std::span<const CopiedRows> rows) {
+  const cuda::UseDevice use(impl_->device);
+  for (const CopiedRows& own : rows) {
+    for_each_stretch(own, [&](uint8_t* begin, uint64_t size) { impl_->note_listed(begin, size); });
+  }
+  cuda::ChangeLists found;
+  found.take = [&](std::span<const uint64_t> sizes) { return impl_->take_all(sizes); };
+  DW_RETURN_IF_ERROR(list_changes(cuda::ContextInternals::of(impl_->context), patches, &found,
+                                  impl_->stream.get()));
+  for (const cuda::SwapList& list : found.lists) impl_->num_changed += list.count;
+  auto& swaps = impl_->lists.swaps;
+  swaps.insert(swaps.end(), found.lists.begin(), found.lists.end());
+  return {};
 }
 
 Status DeviceStage::collect(std::span<const CopiedRows> rows) {

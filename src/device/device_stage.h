@@ -12,7 +12,7 @@
 
 namespace deltawire {
 
-// Live rows and their contiguous copy, in elements of `width` bytes.
+// Live rows and their contiguous copy, if there is one, in elements of `width` bytes.
 struct CopiedRows {
   uint8_t* live;
   uint8_t* copy;
@@ -28,8 +28,8 @@ struct DeviceStageOptions {
   std::optional<uint64_t> most_list_bytes;  // as ExchangeOptions::device_bytes
 };
 
-// Several stagings in sequence: begin(); for each wave copy(), apply() for each delta, collect();
-// then finish(). Memory is kept between stagings.
+// Several stagings in sequence: begin(); list(); for each wave copy(), apply() for each delta,
+// collect(); then finish(). Memory is kept between stagings.
 class DeviceStage {
  public:
   // InvalidArgument unless all arrays are on one GPU.
@@ -43,6 +43,9 @@ class DeviceStage {
 
   uint8_t* copies() const noexcept;  // memory for copies, aligned to 256 bytes
 
+  // Makes lists of what the patches, of `tight`, would change in live memory: in these rows, each
+  // patch in less than 2^32 elements. Waits.
+  Status list(std::span<const cuda::Patch> patches, std::span<const CopiedRows> rows);
   // Copies live rows. Does not wait.
   Status copy(std::span<const CopiedRows> rows);
   // Patches the copies, which are undefined after a failure. Waits.

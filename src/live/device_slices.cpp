@@ -113,6 +113,27 @@ Status apply_together(std::span<const CopiedSlice> slices, DeviceStage* stage) {
   return {};
 }
 
+// Whether a GPU can make lists of the changes from live memory: a single delta of `tight`, of which
+// each tile lies in a single box.
+bool device_lists(const StageSlice& slice) {
+  return std::all_of(slice.steps.begin(), slice.steps.end(), [&](const StageStep& step) {
+    const Delta::Entry& item = *step.item;
+    const DeltaEntry& entry = item.entry;
+    if (entry.codec != CodecId::kTight || step.delta != slice.steps[0].delta) return false;
+    if (item.payload.empty()) return true;
+    const Result<std::vector<Region>> regions = regions_of(entry, slice.boxes);
+    const size_t width = entry.layout().width;
+    return regions.ok() &&
+           std::all_of(regions->begin(), regions->end(),
+                       [&](const Region& region) {
+                         const size_t stride = region.rows < 2 ? 0 : size_t(region.stride) / width;
+                         return (stride == 0 || stride >= region.columns) &&
+                                region.rows * std::max(stride, region.columns) < UINT32_MAX;
+                       }) &&
+           (is_whole(entry, *regions) || tiles_are_held(item, *regions));
+  });
+}
+
 // Whether a GPU can apply all steps: each tile lies in a single box, and other payloads are for
 // arrays that are held whole. False for bad payloads too: the host reports what is wrong.
 bool device_decodes(const StageSlice& slice) {
@@ -134,9 +155,15 @@ void SlicePlan::add(const HeldBoxes& held, std::span<const StageStep> steps,
       if (on_gpu) device_arrays.push_back(box.data);
     }
   }
-  const bool decoded_there = on_gpu && std::all_of(slices.begin(), slices.end(), device_decodes);
-  if (on_gpu && !decoded_there) slices = cut_slices(held, steps, kHostSliceBytes);
-  std::move(slices.begin(), slices.end(), std::back_inserter(decoded_there ? device : host));
+  std::vector<StageSlice>* to = &host;
+  if (on_gpu && std::all_of(slices.begin(), slices.end(), device_lists)) {
+    to = &listed;
+  } else if (on_gpu && std::all_of(slices.begin(), slices.end(), device_decodes)) {
+    to = &device;
+  } else if (on_gpu) {
+    slices = cut_slices(held, steps, kHostSliceBytes);
+  }
+  std::move(slices.begin(), slices.end(), std::back_inserter(*to));
 }
 
 std::vector<CopiedRows> copied_rows(const StageSlice& slice, uint8_t* copy) {
@@ -158,6 +185,33 @@ std::vector<DeviceWave> make_waves(std::span<const StageSlice> slices, uint64_t 
     waves.back().copy_bytes += room;
   }
   return waves;
+}
+
+Status stage_listed(std::span<const StageSlice* const> slices, DeviceStage* stage) {
+  std::vector<cuda::Patch> patches;
+  std::vector<const std::string*> places;
+  std::vector<CopiedRows> rows;
+  for (const StageSlice* slice : slices) {
+    const size_t before = patches.size();
+    for (const StageStep& step : slice->steps) {
+      DW_ASSIGN_OR_RETURN(std::optional<cuda::Patch> patch, patch_of(*step.item, slice->boxes));
+      if (!patch) continue;
+      patches.push_back(std::move(*patch));
+      places.push_back(&step.item->place);
+    }
+    if (patches.size() == before) continue;
+    const unsigned width = layout_of(slice->held->dtype).width;
+    for (const LiveRows& own : slice->rows()) {
+      rows.push_back({own.data, nullptr, own.rows, own.columns, own.stride, width});
+    }
+  }
+  if (patches.empty()) return {};
+  const Status listed = stage->list(patches, rows);
+  if (listed.ok()) return {};
+  for (size_t i = 0; i < patches.size(); ++i) {  // to find the bad one
+    DW_RETURN_IF_ERROR(stage->list({&patches[i], 1}, {}).at(*places[i]));
+  }
+  return listed;
 }
 
 Status stage_wave(const DeviceWave& wave, DeviceStage* stage) {

@@ -62,8 +62,9 @@ std::vector<Box> missing_boxes(std::span<const Delta> deltas, const HeldBoxes& h
 
 // Assigns slices to the host or to the device.
 struct SlicePlan {
-  std::vector<StageSlice> host, device;
-  std::vector<const void*> device_arrays;  // of host and device slices
+  // `listed`: a GPU makes their lists from live memory, without a copy.
+  std::vector<StageSlice> host, device, listed;
+  std::vector<const void*> device_arrays;  // of all slices
 
   void add(const HeldBoxes& held, std::span<const StageStep> steps, uint64_t device_slice_bytes);
 };
@@ -78,6 +79,9 @@ struct DeviceWave {
   uint64_t copy_bytes = 0;
 };
 std::vector<DeviceWave> make_waves(std::span<const StageSlice> slices, uint64_t wave_bytes);
+
+// Makes lists of the changes of `listed` slices, all at once. Corruption names the part.
+Status stage_listed(std::span<const StageSlice* const> slices, DeviceStage* stage);
 
 // Collects the changes of the wave. Corruption names the part.
 Status stage_wave(const DeviceWave& wave, DeviceStage* stage);

@@ -291,11 +291,18 @@ Result<StagedDeltas> DeltaStager::Impl::stage(std::span<const Delta> deltas,
   HostStage host(plan.host, options.scratch_bytes.value_or(kHostScratch), threads(options.threads),
                  on_device);
   DW_RETURN_IF_ERROR(host.run());
-  for (DeviceWave wave : waves) {
-    // If a tensor is held twice, either both copies are decoded or none.
-    std::erase_if(wave.slices, [&](const StageSlice* slice) {
+  // If a tensor is held twice, either both copies are decoded or none.
+  const auto leave_out = [&](std::vector<const StageSlice*>* slices) {
+    std::erase_if(*slices, [&](const StageSlice* slice) {
       return host.undecoded().count(slice->held->name) != 0;
     });
+  };
+  std::vector<const StageSlice*> listed;
+  for (const StageSlice& slice : plan.listed) listed.push_back(&slice);
+  leave_out(&listed);
+  DW_RETURN_IF_ERROR(stage_listed(listed, on_device));
+  for (DeviceWave wave : waves) {
+    leave_out(&wave.slices);
     DW_RETURN_IF_ERROR(stage_wave(wave, on_device));
   }
   for (const Delta& delta : deltas) DW_RETURN_IF_ERROR(delta.check_unchanged());

@@ -139,7 +139,8 @@ void Publisher::Impl::notice_dense(Tensors tensors, PublishReport* report) {
   const bool dense = report->full ? report->reason.starts_with(kDense)
                                   : 2 * report->num_changed > report->num_elements;
   const bool same = report->num_added + report->num_removed + report->num_reshaped == 0;
-  if (!dense || !same || reported_dense) return;
+  const bool is_known = options.codec != "raw";  // which stores all weights, however few changed
+  if (!dense || !same || !is_known || reported_dense) return;
   uint64_t float32 = 0, adapter = 0;
   for (const PublishTensor& tensor : tensors) {
     // All weights of a LoRA adapter change in every step, in any dtype.

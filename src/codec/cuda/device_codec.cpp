@@ -143,7 +143,7 @@ Status apply(std::span<const DevicePatch> patches, const DeviceOptions& options,
     DW_RETURN_IF_ERROR(run(groups, options, false, stream));
   }
   Status status = run(groups, options, true, stream);
-  if (status.ok() || options.all_or_nothing) return status;
+  if (status.ok() || options.all_or_nothing || options.lists != nullptr) return status;
   return Status(status.code(), status.message() + "; arrays may have been patched in part");
 }
 

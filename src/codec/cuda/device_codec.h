@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "codec/codec.h"
 #include "codec/tiles.h"
 #include "kernels/cuda/diff.h"
+#include "kernels/cuda/exchange.h"
 #include "kernels/cuda/memory.h"
 
 namespace deltawire::cuda {
@@ -52,6 +54,13 @@ struct DevicePatch {
   std::vector<DeviceRegion> regions = {};
 };
 
+// Changes of arrays, as lists of an exchange.
+struct ChangeLists {
+  // Gives memory that the device reaches, aligned to 16 bytes: a piece of each of these sizes.
+  std::function<Result<std::vector<uint8_t*>>(std::span<const uint64_t>)> take;
+  std::vector<SwapList> lists = {};
+};
+
 class Workspace;
 
 struct DeviceOptions {
@@ -75,6 +84,9 @@ struct DeviceOptions {
   // what was written: of whole arrays of `tight`, if every block has changes and shares no
   // word with another.
   std::vector<std::optional<Digest>>* patched_digests = nullptr;
+  // Of apply(), for `tight` and arrays and regions that take less than 2^32 elements: changes are
+  // added to these lists, and nothing is written to arrays.
+  ChangeLists* lists = nullptr;
   // encode() says OutOfMemory where a single array needs more than the scratch. Without, an array
   // with that many changes gets more.
   bool within_scratch = false;

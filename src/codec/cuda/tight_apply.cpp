@@ -87,6 +87,7 @@ class TightApplier {
     kCheckAndWrite,  // each chunk is checked before anything of it is written
     kPatch,          // has been checked already, or need not be: written as it is decoded
     kWriteKept,      // after kCheck: chunks that have stayed are written, others patched
+    kList,           // nothing is written: changes go to lists
   };
   // Goes through all chunks, after what the caller's stream was given; its later work comes after.
   Status run(const std::vector<Chunk>& chunks, Pass pass) {
@@ -95,10 +96,22 @@ class TightApplier {
       Slot slot = slots_[i % slots_.size()];
       const bool stays = places_[i] != nullptr;
       if (stays) slot.memory = places_[i];
+      if (pass == kList) slot.list = lists_[i];
       DW_RETURN_IF_ERROR(run_chunk(chunks[i], slot, pass == kWriteKept && !stays ? kPatch : pass));
     }
     for (const Slot& slot : slots_) DW_RETURN_IF_ERROR(order_after(stream_, slot.streams.chains));
     return {};
+  }
+
+  // Goes through all chunks with kList. Lists are good if result() says so.
+  Status list(const std::vector<Chunk>& chunks, ChangeLists* out) {
+    std::vector<uint64_t> sizes;
+    for (const Chunk& chunk : chunks) {
+      sizes.push_back(values_at(chunk) + chunk.load.changes * width_);
+    }
+    DW_ASSIGN_OR_RETURN(lists_, out->take(sizes));
+    for (size_t i = 0; i < chunks.size(); ++i) append_lists(chunks[i], lists_[i], &out->lists);
+    return run(chunks, kList);
   }
 
   Status result() {
@@ -129,8 +142,29 @@ class TightApplier {
  private:
   struct Slot {
     uint8_t* memory = nullptr;
+    uint8_t* list = nullptr;  // of kList: positions of all changes, then their values
     TightDecodeStreams streams;
   };
+
+  static uint64_t values_at(const Chunk& chunk) {
+    return carved_bytes(chunk.load.changes * sizeof(uint32_t));
+  }
+  // A list for blocks side by side whose elements are in the same memory.
+  void append_lists(const Chunk& chunk, uint8_t* memory, std::vector<SwapList>* out) const {
+    const TightDecodeBlock* before = nullptr;
+    for (const TightDecodeBlock& block :
+         prepared_.blocks.subspan(chunk.first_block, chunk.load.blocks)) {
+      const uint32_t count = block.end[kMaxClasses - 1];
+      if (before != nullptr && before->data == block.data) {
+        out->back().count += count;
+      } else {
+        out->push_back({block.data, reinterpret_cast<uint32_t*>(memory) + block.first_change,
+                        memory + values_at(chunk) + uint64_t{block.first_change} * width_, count,
+                        width_, 0});
+      }
+      before = &block;
+    }
+  }
 
   Status send(const Chunk& chunk, const ChunkMemory& memory, Stream stream) {
     uint8_t* to = memory.payload;
@@ -157,6 +191,11 @@ class TightApplier {
     work.values = memory.values;
     if (pass == kWriteKept) return write_tight(work, width_, streams);
     if (pass == kPatch) return patch_tight(work, width_, streams);
+    if (pass == kList) {
+      work.ranks = reinterpret_cast<uint32_t*>(slot.list);
+      work.listed = slot.list + values_at(chunk);
+      return list_tight(work, width_, streams);
+    }
     DW_RETURN_IF_ERROR(check_tight(work, width_, streams));
     return pass == kCheckAndWrite ? write_tight(work, width_, streams) : Status();
   }
@@ -169,6 +208,7 @@ class TightApplier {
   TightDecodeWork common_{};  // what is the same for all chunks
   std::vector<Slot> slots_;
   std::vector<uint8_t*> places_;  // see CheckedTight
+  std::vector<uint8_t*> lists_;   // of each chunk, for kList
 };
 
 // What has been copied from its memory has arrived.
@@ -182,6 +222,7 @@ void give_back(std::shared_ptr<CheckedTight>* checked, Workspace* workspace) {
 Status run_passes(TightApplier* applier, const CheckedTight& checked, const DeviceOptions& options,
                   bool write) {
   const std::vector<Chunk>& chunks = checked.plan.chunks;
+  if (options.lists != nullptr) return applier->list(chunks, options.lists);
   if (!write) return applier->run(chunks, TightApplier::kCheck);
   // Chunks stay from a check that has passed, or because all or nothing is to be written.
   if (!options.all_or_nothing) return applier->run(chunks, TightApplier::kWriteKept);
@@ -215,11 +256,12 @@ Status apply_tight_patches(std::span<const NumberedPatch> patches, const DeviceO
     kept->places.assign(kept->plan.chunks.size(), nullptr);
     const bool twice = write && options.all_or_nothing && kept->plan.chunks.size() > 1;
     if (twice || options.apply_follows) DW_RETURN_IF_ERROR(place_chunks(options, kept.get()));
-    // Of regions there may be a piece for each tile: too many copies.
+    // Of regions there may be a piece for each tile: too many copies. From mapped files, which
+    // lists are made of, one thread copies slowly.
     const bool in_pieces = std::any_of(patches.begin(), patches.end(), [](const auto& numbered) {
       return !numbered.patch.regions.empty();
     });
-    if (options.apply_follows || in_pieces) {
+    if (options.apply_follows || options.lists != nullptr || in_pieces) {
       DW_RETURN_IF_ERROR(gather_payloads(options, kept.get()));
     }
   }

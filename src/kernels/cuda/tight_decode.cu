@@ -43,4 +43,11 @@ Status patch_tight(const TightDecodeWork& work, unsigned width, TightDecodeStrea
   return write_tight(work, width, streams);
 }
 
+Status list_tight(const TightDecodeWork& work, unsigned width, TightDecodeStreams streams) {
+  if (work.num_blocks == 0) return {};
+  DW_RETURN_IF_ERROR(decode_gaps(work, streams.chains));
+  DW_RETURN_IF_ERROR(decode_coded(work, width, streams));
+  return scan_between(streams, [&](Stream scans) { return list_changes(work, width, scans); });
+}
+
 }  // namespace deltawire::cuda

@@ -87,6 +87,7 @@ struct TightDecodeWork {
   // Unless null: what is written adds up to both lanes of sum128 of each array here, all words of
   // the blocks that were written. Zero before.
   uint64_t* sums;
+  void* listed;  // of list_tight(): one for each change, its new value
 };
 // A damaged block may be read this far past its ends.
 inline constexpr size_t kPayloadPadding = 512;
@@ -104,5 +105,8 @@ Status write_tight(const TightDecodeWork& work, unsigned width, TightDecodeStrea
 // Both at once, in one scan less: what is wrong is found, but may be when some of the weights have
 // been written.
 Status patch_tight(const TightDecodeWork& work, unsigned width, TightDecodeStreams streams);
+// Writes nothing: `ranks` become positions, which fit 32 bits, in the elements' memory, and
+// `listed` the new values. Undefined if something is wrong.
+Status list_tight(const TightDecodeWork& work, unsigned width, TightDecodeStreams streams);
 
 }  // namespace deltawire::cuda

@@ -15,5 +15,7 @@ Status find_values(const TightDecodeWork& work, unsigned width, Stream stream);
 Status decode_values(const TightDecodeWork& work, unsigned width, Stream stream);
 // All blocks: changes go where the ranks point, and what check_ranks() does.
 Status write_changes(const TightDecodeWork& work, unsigned width, Stream stream);
+// The same, but changes go to lists.
+Status list_changes(const TightDecodeWork& work, unsigned width, Stream stream);
 
 }  // namespace deltawire::cuda

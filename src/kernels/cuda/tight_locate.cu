@@ -274,9 +274,14 @@ __global__ void __launch_bounds__(kThreads, FindShape::kResident)
   if (!reached) fail(work.status, PatchError::kRankNotReached, block.array, block.number);
 }
 
-template <class T, bool kSums>  // sums take registers
-__global__ void __launch_bounds__(kThreads, WriteShape::kResident - (kSums ? 1 : 0))
+enum class Changes : uint8_t { kWrite, kWriteAndSum, kList };
+
+// Sums take registers.
+template <class T, Changes kDo>
+__global__ void __launch_bounds__(kThreads,
+                                  WriteShape::kResident - (kDo == Changes::kWriteAndSum ? 1 : 0))
     write_blocks(TightDecodeWork work) {
+  constexpr bool kSums = kDo == Changes::kWriteAndSum;
   using Step = WriteShape::Step<T>;
   extern __shared__ uint4 shared_memory[];
   auto& memory = *reinterpret_cast<LocateMemory<T, Step>*>(shared_memory);
@@ -289,7 +294,7 @@ __global__ void __launch_bounds__(kThreads, WriteShape::kResident - (kSums ? 1 :
   const Share share = share_out(block, [](unsigned) { return true; });
   const unsigned c = share.of_class;
   const bool coded = is_coded(block, c);
-  const uint32_t* const places = work.ranks + block.first_change;
+  uint32_t* const places = work.ranks + block.first_change;
   const T* const values = values_of_class<T>(work, block, c);
   const uint8_t* const payload = work.payload + block.bytes;
   const uint32_t signs = work.streams[blockIdx.x].signs[c] - first_change(block, c);
@@ -297,13 +302,21 @@ __global__ void __launch_bounds__(kThreads, WriteShape::kResident - (kSums ? 1 :
     return {places[at], coded ? values[at] : T(payload[(signs + at) / 8] >> (signs + at) % 8 & 1)};
   };
   BlockScan<T, Step> scan(array, block, &memory);
-  const auto write = [&](uint32_t, const Change<T>& change, const uint32_t* of_warp) {
+  const auto put = [&](uint32_t at, uint32_t element, T value) {
+    if constexpr (kDo == Changes::kList) {
+      places[at] = uint32_t(place(element));  // has been read, by this thread alone
+      static_cast<T*>(work.listed)[block.first_change + at] = value;
+    } else {
+      store_element<T>(data, place(element), value);
+    }
+  };
+  const auto write = [&](uint32_t at, const Change<T>& change, const uint32_t* of_warp) {
     if (coded) {
-      store_element<T>(data, place(change.place), change.value);
+      put(at, change.place, change.value);
     } else {
       const uint32_t found = scan.locate(c, change.place, of_warp);
       const T old_value = memory.rows.element(found);
-      store_element<T>(data, place(scan.step() + found), T(old_value + 1 - 2 * change.value));
+      put(at, scan.step() + found, T(old_value + 1 - 2 * change.value));
     }
   };
   SumLanes lanes;
@@ -338,8 +351,16 @@ Status find_values(const TightDecodeWork& work, unsigned width, Stream stream) {
 
 Status write_changes(const TightDecodeWork& work, unsigned width, Stream stream) {
   return with_width(width, [&]<class T>() {
-    const auto kernel = work.sums == nullptr ? write_blocks<T, false> : write_blocks<T, true>;
+    const auto kernel = work.sums == nullptr ? write_blocks<T, Changes::kWrite>
+                                             : write_blocks<T, Changes::kWriteAndSum>;
     return launch<T, WriteShape::Step<T>>(kernel, "write_blocks", work, stream);
+  });
+}
+
+Status list_changes(const TightDecodeWork& work, unsigned width, Stream stream) {
+  return with_width(width, [&]<class T>() {
+    return launch<T, WriteShape::Step<T>>(write_blocks<T, Changes::kList>, "write_blocks", work,
+                                          stream);
   });
 }
 
