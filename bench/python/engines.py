@@ -192,7 +192,7 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
                         (fetched - published + staged + pause["total"]) / (pulled - fetched) / 10)
                 else:  # what one rank does for it; the sums of the others come over the group
                     began = time.perf_counter()
-                    Proof()._core.add([piece for own in worker._the_map.plain for piece in pieces[name].of(own)], 0)
+                    Proof()._core.add(pieces[name].of(worker._the_map.plain), 0)
                     add(name, "pause: its part of the proof", time.perf_counter() - began)
                 add(name, "pause: all", pause["total"])
         print(f"{changed:,} of {total:,} changed ({100 * changed / total:.2f} %)")

@@ -1,7 +1,9 @@
 #include "format/proof.h"
 
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <map>
@@ -11,6 +13,8 @@
 #include "bind.h"
 #include "calls.h"
 #include "device/cuda.h"
+#include "live/spool.h"
+#include "reports.h"
 #include "tensors.h"
 
 namespace deltawire::python {
@@ -72,8 +76,14 @@ Status add_device(const std::vector<const Tensor*>& tensors, Proof* proof) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     pieces.push_back({*tensors[i], tensors[i]->box, std::move(sums[i])});
   }
-  return proof->add(pieces);
+  return proof->add(std::move(pieces));
 }
+
+// Of a version. Compared here: an engine is paused meanwhile.
+struct SpooledDigests {
+  Digests by_name;
+  nb::list names;
+};
 
 }  // namespace
 
@@ -101,11 +111,28 @@ void bind_proof(nb::module_& module) {
              return out;
            })
       .def("differing", &Proof::differing)
+      .def(
+          "differing_from",
+          [](const Proof& self, const SpooledDigests& digests) {
+            return unwrap(self.differing_from(digests.by_name));
+          },
+          nb::arg("digests"))
       .def_prop_ro("num_tensors", &Proof::num_tensors)
       .def("text", &Proof::to_text)
       .def_static(
           "parse", [](const std::string& text) { return unwrap(Proof::parse(text)); },
           nb::arg("text"));
+
+  nb::class_<SpooledDigests>(module, "SpooledDigests").def_ro("names", &SpooledDigests::names);
+  module.def(
+      "spooled_digests",
+      [](const std::filesystem::path& local, const IdentityTuple& version) {
+        SpooledDigests digests{
+            unwrap(without_gil([&] { return spooled_digests(local, to_identity(version)); })), {}};
+        for (const auto& [name, digest] : digests.by_name) digests.names.append(name);
+        return digests;
+      },
+      nb::arg("local"), nb::arg("version"));
 }
 
 }  // namespace deltawire::python

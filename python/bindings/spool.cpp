@@ -76,17 +76,6 @@ void bind_spool(nb::module_& module) {
         return paths;
       },
       nb::arg("local"), nb::arg("from_identity"), nb::arg("to_identity"), nb::arg("layout") = "");
-  module.def(
-      "spooled_digests",
-      [](const std::filesystem::path& local, const IdentityTuple& version) {
-        std::map<std::string, std::string> out;
-        for (const auto& [name, digest] :
-             unwrap(without_gil([&] { return spooled_digests(local, to_identity(version)); }))) {
-          out[name] = digest.hex();
-        }
-        return out;
-      },
-      nb::arg("local"), nb::arg("version"));
 
   nb::class_<FolderEvents>(module, "FolderEvents")
       .def(nb::init<>())

@@ -23,7 +23,9 @@ std::string place_of(const std::string& tensor) { return "tensor " + quote(tenso
 // The size of a piece's box, of which `given` bytes are there.
 template <class Piece>
 Result<uint64_t> piece_bytes(const Piece& piece, uint64_t given) {
-  DW_RETURN_IF_ERROR(check_box(piece.box, piece.dtype, piece.shape).at(place_of(piece.name)));
+  if (Status status = check_box(piece.box, piece.dtype, piece.shape); !status.ok()) {
+    return std::move(status).at(place_of(piece.name));
+  }
   DW_ASSIGN_OR_RETURN(const uint64_t bytes,
                       tensor_size_bytes(piece.dtype, box_shape(piece.box, piece.shape)));
   if (bytes == given) return bytes;
@@ -70,10 +72,11 @@ Status Proof::add(std::span<const HeldPiece> pieces, unsigned threads) {
   return check_same();
 }
 
-Status Proof::add(std::span<const SummedPiece> pieces) {
-  for (const SummedPiece& piece : pieces) {
+Status Proof::add(std::vector<SummedPiece> pieces) {
+  for (SummedPiece& piece : pieces) {
     DW_RETURN_IF_ERROR(piece_bytes(piece, piece.sums.num_bytes()).status());
-    DW_RETURN_IF_ERROR(add_piece(piece, {normalise_box(piece.box, piece.shape), piece.sums}));
+    Piece own{normalise_box(std::move(piece.box), piece.shape), std::move(piece.sums)};
+    DW_RETURN_IF_ERROR(add_piece(std::move(piece), std::move(own)));
   }
   return check_same();
 }
@@ -101,16 +104,18 @@ Status Proof::check_same() const {
   return base_mismatch("copies of the same weights differ: " + list_of(places));
 }
 
-Status Proof::add_piece(const TensorSpec& spec, Piece piece) {
-  Tensor& tensor = tensors_.try_emplace(spec.name, Tensor{spec, {}}).first->second;
-  if (!same_form(tensor, spec)) {
+Status Proof::add_piece(TensorSpec spec, Piece piece) {
+  Tensor& tensor = tensors_.try_emplace(tensors_.end(), spec.name)->second;  // names often ascend
+  if (tensor.pieces.empty()) {
+    tensor = {std::move(spec), {}};
+  } else if (!same_form(tensor, spec)) {
     return invalid_argument(place_of(spec.name) + ": is " + form_of(tensor) + " here and " +
                             form_of(spec) + " there");
   }
   for (const Piece& held : tensor.pieces) {
     if (held.box != piece.box) continue;
     if (held.sums != piece.sums) {
-      differing_.try_emplace(spec.name,
+      differing_.try_emplace(tensor.name,
                              piece.box.whole() ? "" : ", box " + box_to_string(piece.box));
     }
     return {};
@@ -138,16 +143,29 @@ Result<Digest> Proof::digest_of_tensor(const std::string& name, const Tensor& te
     return invalid_argument(place_of(name) + ": its boxes have " + std::to_string(all.num_bytes()) +
                             " of its " + std::to_string(size) + " bytes");
   }
-  return located(all.finish(size), place_of(name));
+  Result<Digest> digest = all.finish(size);
+  if (!digest.ok()) return std::move(digest).status().at(place_of(name));
+  return digest;
 }
 
-Result<std::map<std::string, Digest>> Proof::digests() const {
-  std::map<std::string, Digest> digests;
+Result<Digests> Proof::digests() const {
+  Digests digests;
   for (const auto& [name, tensor] : tensors_) {
     if (differing_.contains(name)) continue;
     DW_ASSIGN_OR_RETURN(digests[name], digest_of_tensor(name, tensor));
   }
   return digests;
+}
+
+Result<std::vector<std::string>> Proof::differing_from(const Digests& digests) const {
+  std::vector<std::string> wrong = differing();
+  for (const auto& [name, tensor] : tensors_) {
+    if (differing_.contains(name)) continue;
+    DW_ASSIGN_OR_RETURN(const Digest digest, digest_of_tensor(name, tensor));
+    const auto expected = digests.find(name);
+    if (expected == digests.end() || expected->second != digest) wrong.push_back(name);
+  }
+  return wrong;
 }
 
 Status Proof::check(const Schema& schema, const Manifest& manifest) const {
@@ -196,10 +214,10 @@ Result<Proof> Proof::parse(std::string_view text) {
   const auto bad = [] { return corruption("proof: not as Proof::to_text() writes it"); };
   const Json json = parse_json(text);
   if (!json.is_object() || json.value("format", Json()) != "proof/1") return bad();
-  const Json tensors = json.value("tensors", Json());
-  if (!tensors.is_array()) return bad();
-  Proof proof;
-  for (const Json& item : tensors) {
+  const auto tensors = json.find("tensors");
+  if (tensors == json.end() || !tensors->is_array()) return bad();
+  std::vector<SummedPiece> pieces;
+  for (const Json& item : *tensors) {
     const bool sound = item.is_array() && item.size() == 4 && item[0].is_string() &&
                        item[1].is_string() && item[2].is_array() && item[3].is_array() &&
                        !item[3].empty() &&
@@ -217,10 +235,11 @@ Result<Proof> Proof::parse(std::string_view text) {
       const Result<Box> box = box_text == "-" ? Box{} : parse_box(box_text);
       Result<Sums> sums = Sums::parse(own[1].get<std::string>());
       if (!box.ok() || !sums.ok()) return bad();
-      const SummedPiece piece{item[0].get<std::string>(), *dtype, shape, *box, std::move(*sums)};
-      if (!proof.add({&piece, 1}).ok()) return bad();
+      pieces.push_back({item[0].get<std::string>(), *dtype, shape, *box, std::move(*sums)});
     }
   }
+  Proof proof;
+  if (!proof.add(std::move(pieces)).ok()) return bad();
   return proof;
 }
 

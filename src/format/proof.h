@@ -27,12 +27,14 @@ struct SummedPiece : TensorSpec {
   Sums sums;
 };
 
+using Digests = std::map<std::string, Digest>;  // by name of a tensor
+
 class Proof {
  public:
   // What this process holds. InvalidArgument for a box that its tensor does not have, for other
   // bytes than it has, and for a tensor in two forms. `threads`: 0 is one for each core.
   Status add(std::span<const HeldPiece> pieces, unsigned threads = 0);
-  Status add(std::span<const SummedPiece> pieces);
+  Status add(std::vector<SummedPiece> pieces);
   // What another process holds.
   Status add(const Proof& other);
   // A box that is added twice counts once. If its bytes differ, the functions above add everything
@@ -42,7 +44,9 @@ class Proof {
   size_t num_tensors() const noexcept { return tensors_.size(); }
   // The digests of all tensors but those in differing(), by name. InvalidArgument, naming a tensor,
   // when its boxes overlap or leave something out.
-  Result<std::map<std::string, Digest>> digests() const;
+  Result<Digests> digests() const;
+  // Tensors in differing(), and those with other digests than these. InvalidArgument as digests().
+  Result<std::vector<std::string>> differing_from(const Digests& digests) const;
   // Compares the digests with those of a version. BaseMismatch names the tensors that differ;
   // InvalidArgument as digests(); Unsupported when a tensor was published in boxes without sums.
   Status check(const Schema& schema, const Manifest& manifest) const;
@@ -59,7 +63,7 @@ class Proof {
   struct Tensor : TensorSpec {
     std::vector<Piece> pieces;
   };
-  Status add_piece(const TensorSpec& spec, Piece piece);
+  Status add_piece(TensorSpec spec, Piece piece);
   Status check_same() const;
   static Result<Digest> digest_of_tensor(const std::string& name, const Tensor& tensor);
 

@@ -27,20 +27,23 @@ Result<Box> parse_box(std::string_view text) {
 
 Status check_box(const Box& box, DType dtype, const Shape& shape) {
   if (box.whole()) return {};
-  const std::string name = "box " + box_to_string(box) + " of a tensor " + shape_to_string(shape);
+  const auto bad = [&](const std::string& why) {
+    return invalid_argument("box " + box_to_string(box) + " of a tensor " + shape_to_string(shape) +
+                            ": " + why);
+  };
   if (box.offset.size() != shape.size() || box.extent.size() != shape.size()) {
-    return invalid_argument(name + ": expected " + std::to_string(shape.size()) + " dimensions");
+    return bad("expected " + std::to_string(shape.size()) + " dimensions");
   }
   for (size_t d = 0; d < shape.size(); ++d) {
     uint64_t end;
     if (!checked_add(box.offset[d], box.extent[d], &end) || end > shape[d]) {
-      return invalid_argument(name + ": leaves dimension " + std::to_string(d));
+      return bad("leaves dimension " + std::to_string(d));
     }
   }
   const uint64_t bits = dtype_bits(dtype);
   if (bits % 8 != 0 && (box.offset.back() * bits % 8 != 0 || box.extent.back() * bits % 8 != 0 ||
                         shape.back() * bits % 8 != 0)) {
-    return invalid_argument(name + ": cuts a byte of packed elements");
+    return bad("cuts a byte of packed elements");
   }
   return {};
 }

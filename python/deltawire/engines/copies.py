@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import starmap, takewhile
+from operator import eq, is_
 from typing import Any
 
 import torch
@@ -32,6 +33,29 @@ class Copied:
     name: str
     copy: torch.Tensor
     source: torch.Tensor
+    memory: int  # of the source
+
+
+class _Seen:
+    """Attributes that are tensors, or None and may become tensors. Loops are in C: an engine is paused while they run."""
+
+    def __init__(self, owners: list[Any]) -> None:
+        self._owners, self._states = owners, [vars(owner) for owner in owners]
+        self._sizes = [len(state) for state in self._states]
+        self._places, self._values = list[tuple[dict[str, Any], str]](), list[Any]()
+        for state in self._states:
+            for key, value in state.items():
+                if value is None or isinstance(value, torch.Tensor):
+                    self._places.append((state, key))
+                    self._values.append(value)
+
+    def has_changed(self) -> bool:
+        """Whether they are others now, or an owner has more or fewer attributes."""
+        return not (
+            all(map(is_, map(vars, self._owners), self._states))
+            and all(map(eq, map(len, self._states), self._sizes))
+            and all(map(is_, starmap(dict.get, self._places), self._values))
+        )
 
 
 class Copies:
@@ -43,7 +67,7 @@ class Copies:
         self.reloaded: Collection[str] = ()
         """Modules that the engine's own loader rebuilds, together with their copies."""
         self._owners: list[tuple[str, Any]] = []
-        self._seen: list[tuple[Any, int, list[tuple[str, Any]]]] = []  # owner, number of its attributes, watched attributes
+        self._seen = _Seen([])
         self._known: dict[_Place, tuple[torch.Tensor, _Name | None]] = {}  # by place of the copy: copy and source
         self._own: set[int] = set()  # memory of parameters and buffers
         self._copied: list[Copied] = []
@@ -53,10 +77,7 @@ class Copies:
 
     def rescan(self) -> None:
         """Look again if attributes have changed, since the first requests may create copies. Cheap if nothing has changed."""
-        if any(
-            len(vars(owner)) != count or any(vars(owner).get(key) is not value for key, value in values)
-            for owner, count, values in self._seen
-        ):
+        if self._seen.has_changed():
             self.look()
 
     def look(self) -> None:
@@ -80,8 +101,8 @@ class Copies:
             if source is None:
                 self.unknown.add(name)
             else:
-                self._copied.append(Copied(name, tensor, sources[source]))
-        self._seen = [(owner, len(vars(owner)), _watched(owner)) for _, owner in self._owners]
+                self._copied.append(Copied(name, tensor, sources[source], address(sources[source])))
+        self._seen = _Seen([owner for _, owner in self._owners])
 
     def refresh(self, written: Collection[int] | None = None) -> None:
         """Update copies of weights in the memory `written` (None: all)."""
@@ -94,7 +115,7 @@ class Copies:
         return {one.name for one in self._of(written) if not _is_copy(one.copy, one.source)}
 
     def _of(self, written: Collection[int] | None) -> list[Copied]:
-        return [one for one in self._copied if written is None or address(one.source) in written]
+        return [one for one in self._copied if written is None or one.memory in written]
 
     def _own_tensors(self) -> Iterator[tuple[_Name, torch.Tensor]]:
         for number, model in enumerate(self._models):
@@ -114,11 +135,6 @@ class Copies:
 def _place(tensor: torch.Tensor) -> _Place:
     """Identifies a tensor: several may share memory."""
     return address(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
-
-
-def _watched(owner: Any) -> list[tuple[str, Any]]:
-    """Attributes that are tensors, or None and may become tensors."""
-    return [(key, value) for key, value in vars(owner).items() if (value is None or isinstance(value, torch.Tensor))]
 
 
 def _is_telling(tensor: torch.Tensor) -> bool:

@@ -58,7 +58,7 @@ class Sums:
     """The sums of a worker's parts of a version."""
 
     version: Identity
-    known: Mapping[str, str]
+    known: _core.SpooledDigests | None  # None: `failure`
     own: Proof
     differing: set[str]
     unproven: set[str]
@@ -67,7 +67,7 @@ class Sums:
 
 def add_up(
     pieces: Pieces,
-    read_known: Callable[[], Mapping[str, str]],
+    read_known: Callable[[], _core.SpooledDigests],
     version: Identity,
     mode: str,
     *,
@@ -80,12 +80,15 @@ def add_up(
 
     Tensors in `reloaded` (converted or repacked by a worker) cannot be compared. Copies of the same box must be equal.
     """
-    known: Mapping[str, str] = {}
-    own, differing, failure = Proof(), set[str](), None
+    known, own, differing, failure = None, Proof(), set[str](), None
     unproven = set(reloaded) if beside is None else {*reloaded, *beside.unproven}
     try:
         known = read_known()
-        differing |= _add(own, lambda: own._core.add(_chosen(pieces, known, sample, mode, reloaded), threads))
+        names: Iterable[str] = () if mode == "off" else known.names
+        if mode == "sample":
+            names = sample_of(names, sample)
+        chosen = pieces.of(name for name in names if name not in reloaded)
+        differing |= _add(own, lambda: own._core.add(chosen, threads))
         if beside is not None and mode != "off":
             differing |= beside.find_wrong()
     except Exception as error:
@@ -102,13 +105,15 @@ def prove(sums: Sums, group: Group, mode: str) -> Proven:
     words = None if failure is None else str(failure)
     gathered = gather(group, (words, differing, unproven, own.text)) if group.size > 1 else []
     raise_for_all([words for words, *_ in gathered], failure)
-    whole = own if group.size == 1 else Proof()
-    for _, theirs, not_theirs, other in gathered:
+    for rank, (_, theirs, not_theirs, other) in enumerate(gathered):
         unproven |= not_theirs
-        differing |= theirs | _add(whole, partial(whole._core.merge, Proof.parse(other)._core))
-    digests = whole.digests
-    wrong = differing | {name for name, digest in digests.items() if digest != sums.known[name]}
-    return Proven(*sums.version, mode, len(digests.keys() | differing), tuple(sorted(wrong)), tuple(sorted(unproven)))
+        differing |= theirs
+        if rank != group.rank:
+            differing |= _add(own, partial(own._core.merge, Proof.parse(other)._core))
+    assert sums.known is not None
+    wrong = differing.union(own._core.differing_from(sums.known))
+    num_tensors = own._core.num_tensors + len(differing.difference(sums.known.names))
+    return Proven(*sums.version, mode, num_tensors, tuple(sorted(wrong)), tuple(sorted(unproven)))
 
 
 def _add(proof: Proof, add: Callable[[], None]) -> set[str]:
@@ -136,13 +141,6 @@ def uncovered(workers: Iterable[Boxes], shapes: Mapping[str, tuple[int, ...]]) -
     return {name for name, own in held.items() if sum(prod(extent) for _, extent in own) != prod(shapes[name])}
 
 
-def _chosen(pieces: Pieces, known: Mapping[str, str], sample: int, mode: str, reloaded: Collection[str]) -> list[_core.Tensor]:
-    if mode == "off":
-        return []
-    chosen = sample_of(known, sample) if mode == "sample" else known
-    return [piece for name in pieces.names if name not in reloaded and name in chosen for piece in pieces.of(name)]
-
-
 class Pieces:
     """The parts of tensors on a worker, cached: their memory does not move."""
 
@@ -150,15 +148,13 @@ class Pieces:
         self._map = engine_map
         self._known: dict[str, list[_core.Tensor]] = {}
 
-    @property
-    def names(self) -> Iterable[str]:
-        """Tensors with parts on this worker."""
-        return self._map.windows
+    def of(self, names: Iterable[str]) -> list[_core.Tensor]:
+        """The parts of tensors; non-contiguous ones are copied each time."""
+        return [piece for name in names for piece in self._known.get(name) or self._read(name)]
 
-    def of(self, name: str) -> list[_core.Tensor]:
-        """The parts of a tensor; non-contiguous ones are copied each time."""
-        if name in self._known:
-            return self._known[name]
+    def _read(self, name: str) -> list[_core.Tensor]:
+        if name not in self._map.windows:
+            return []
         shape = self._map.forms[name].shape
         views = list(self._map.views(name))
         pieces = readable((name, Tensor(view.contiguous(), shape=shape, offset=box.offset)) for box, view in views)

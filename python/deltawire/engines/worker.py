@@ -100,7 +100,7 @@ class Worker:
         self._cut: set[str] = set()  # tensors that the workers' boxes do not tile exactly
         self._pieces: Pieces | None = None
         self._derived: Copies  # from the first `attach` on
-        self._digests: tuple[Identity, dict[str, str]] | None = None  # of the last version
+        self._digests: tuple[Identity, _core.SpooledDigests] | None = None  # of the last version
 
     @property
     def version(self) -> int | None:
@@ -148,8 +148,7 @@ class Worker:
 
     def _begin(self, version: Identity) -> None:
         self._pieces = Pieces(self._the_map)
-        for name in self._the_map.plain:
-            self._pieces.of(name)
+        self._pieces.of(self._the_map.plain)
         self._derived.reloaded = self._the_map.reloaded_modules
         self._derived.look()
         self._derived.refresh()
@@ -254,11 +253,11 @@ class Worker:
             goal = self.newest if version is None or self._suspect else version
             if self._is_asleep or goal is None or self.served is None or (goal == self.served and not self._suspect):
                 return False
-            if version is not None and not self._has_come(version):
-                return False
             staged = self._staged
             is_trusted = staged is not None and not (self._suspect and staged.from_deltas)
             if is_trusted and staged is not None and (staged.base, staged.version) == (self.served, goal):
+                return False  # without reading files, which takes time during the pause
+            if version is not None and not self._has_come(version):
                 return False
             if staged is not None:
                 self.say(staged=None)
@@ -643,7 +642,7 @@ class Worker:
             self._proven = proven
         return proven
 
-    def _digests_of(self, version: Identity) -> dict[str, str]:
+    def _digests_of(self, version: Identity) -> _core.SpooledDigests:
         """Digests of a version's tensors; cached when it is staged."""
         if self._digests is None or self._digests[0] != version:
             self._digests = (version, _core.spooled_digests(self.local, version))
