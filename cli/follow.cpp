@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "cli/metrics.h"
+#include "cli/next_step.h"
 #include "cli/options.h"
 #include "cli/replica_options.h"
 #include "cli/step_loop.h"
@@ -81,7 +82,7 @@ class Follower {
       // The replica holds the wanted version, so only engines are left to wait for.
       if (((is_final(status, mends) || done()) && !engine_failed_) || options_.once) return status;
       const double wait = follow_backoff(failures_++, options_.interval);
-      log_event(LogLevel::kError, "follow.failed", {{"error", status}, {"retry_in_seconds", wait}});
+      log_retry("follow.failed", status, "follow", wait);
       if (status.code() == Code::kNotFound) {
         watch_.wait(wait, was_interrupted);  // for the next manifest
       } else {
@@ -162,7 +163,7 @@ Result<std::shared_ptr<Store>> open_when_there(const FollowArguments& options) {
         open_store(options.replica.store, options.replica.store_options);
     if (store.status().code() != Code::kUnavailable || options.once) return store;
     record_failure("pull", store.status());
-    log_event(LogLevel::kError, "follow.failed", {{"error", store.status()}});
+    log_retry("follow.failed", store.status(), "follow", 0);
     if (was_interrupted()) return cancelled("stopped on request");
   }
 }
