@@ -39,7 +39,7 @@ constexpr Typed kTyped[] = {
     {"signature:", "--trust KEY.pub"},
     {"no such bucket", "--endpoint URL"},
     {"certificate is not trusted", "--ca-file FILE"},
-    {"does not accept the token", "--secret-file FILE"},
+    {"does not accept the token", "--token-file FILE"},
     {"but the new record would be unsigned", "--sign-key KEY, or --unsigned"},
     {"is not signed, but the new record would be", "--change-key"},
     {"but the new record would be signed with", "--change-key, or --trust FILE"},
