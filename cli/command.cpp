@@ -112,6 +112,11 @@ Option* Option::group(const std::string& heading) {
   return this;
 }
 
+Option* Option::describe(const std::string& description) {
+  option_->description(description);
+  return this;
+}
+
 Option* Option::type_name(const std::string& name) {
   option_->type_name(name);
   return this;
@@ -176,6 +181,13 @@ void Command::require_verb() { app_->require_subcommand(1); }
 void Command::set_footer(const std::string& text) { app_->footer(text); }
 
 void Command::set_group(const std::string& heading) { app_->group(heading); }
+
+Option* Command::option(const std::string& name) {
+  CLI::Option* const named = app_->get_option(name);
+  return std::find_if(options_.begin(), options_.end(),
+                      [named](const auto& option) { return option->option_ == named; })
+      ->get();
+}
 
 Option* Command::keep(CLI::Option* option) {
   options_.emplace_back(new Option(option));

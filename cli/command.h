@@ -21,9 +21,10 @@ class Option {
   // The heading in --help; empty: hidden. The --help of a verb refers to the groups Store, Log and
   // Metrics without listing their options.
   Option* group(const std::string& heading);
-  Option* type_name(const std::string& name);  // what --help calls its value
-  Option* delimiter(char between);             // several values in one word
-  Option* repeatable();                        // may be repeated, one value each time
+  Option* describe(const std::string& description);  // another description
+  Option* type_name(const std::string& name);        // what --help calls its value
+  Option* delimiter(char between);                   // several values in one word
+  Option* repeatable();                              // may be repeated, one value each time
   Option* needs(Option* other);
   Option* excludes(Option* other);
 
@@ -76,6 +77,8 @@ class Command {
   Option* add_flag(const std::string& names, bool& value, const std::string& description);
   Option* add_flag(const std::string& names, std::function<void()> when_given,
                    const std::string& description);
+
+  Option* option(const std::string& name);  // one that was added
 
   void callback(std::function<void()> when_chosen);
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "cli/metrics.h"
+#include "cli/next_step.h"
 #include "cli/options.h"
 #include "cli/replica_options.h"
 #include "cli/step_loop.h"
@@ -81,7 +82,7 @@ class Follower {
       // The replica holds the wanted version, so only engines are left to wait for.
       if (((is_final(status, mends) || done()) && !engine_failed_) || options_.once) return status;
       const double wait = follow_backoff(failures_++, options_.interval);
-      log_event(LogLevel::kError, "follow.failed", {{"error", status}, {"retry_in_seconds", wait}});
+      log_retry("follow.failed", status, "follow", wait);
       if (status.code() == Code::kNotFound) {
         watch_.wait(wait, was_interrupted);  // for the next manifest
       } else {
@@ -162,7 +163,7 @@ Result<std::shared_ptr<Store>> open_when_there(const FollowArguments& options) {
         open_store(options.replica.store, options.replica.store_options);
     if (store.status().code() != Code::kUnavailable || options.once) return store;
     record_failure("pull", store.status());
-    log_event(LogLevel::kError, "follow.failed", {{"error", store.status()}});
+    log_retry("follow.failed", store.status(), "follow", 0);
     if (was_interrupted()) return cancelled("stopped on request");
   }
 }
@@ -173,7 +174,8 @@ Result<std::unique_ptr<ChainServer>> start_relay(const FollowArguments& options,
   if (options.server.address.empty()) return std::unique_ptr<ChainServer>();
   allow_all_files();
   *store = make_relay(*store, {.folder = LocalLayout{options.replica.local}.own() / "relay"});
-  DW_ASSIGN_OR_RETURN(auto server, start_server(*store, options.server));
+  DW_ASSIGN_OR_RETURN(
+      auto server, start_server(*store, options.server, options.replica.store_options.token_file));
   log_event(LogLevel::kInfo, "serve.listening",
             {{"url", server->url()}, {"store", (*store)->url()}});
   return server;
@@ -200,9 +202,9 @@ void add_follow(Command& app, Context& context, Call* call) {
       make_verb(app, context, "follow", "Keep a local checkpoint at the newest version of a chain",
                 "  deltawire follow /shared/run ckpt/\n"
                 "  deltawire follow s3://bucket/run ckpt/ --interval 10 --metrics-port 9400\n"
-                "  deltawire follow http://trainer:8410 ckpt/ --secret-file token\n"
-                "  deltawire follow http://trainer:8410 ckpt/ --serve 10.0.0.2:8410 --token-file "
-                "token\n"
+                "  deltawire follow http://trainer:8410 ckpt/ --token-file token\n"
+                "  deltawire follow http://trainer:8410 ckpt/ --token-file token --serve "
+                "10.0.0.2:8410\n"
                 "  deltawire follow s3://bucket/run ckpt/ --notify vllm=http://127.0.0.1:8000\n"
                 "With --json, one object per version. Ends on SIGINT or SIGTERM. During an outage "
                 "of the store it waits.");

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/log.h"
 #include "base/next_step.h"
 
 namespace deltawire::cli {
@@ -38,7 +39,7 @@ constexpr Typed kTyped[] = {
     {"signature:", "--trust KEY.pub"},
     {"no such bucket", "--endpoint URL"},
     {"certificate is not trusted", "--ca-file FILE"},
-    {"does not accept the token", "--secret-file FILE"},
+    {"does not accept the token", "--token-file FILE"},
     {"but the new record would be unsigned", "--sign-key KEY, or --unsigned"},
     {"is not signed, but the new record would be", "--change-key"},
     {"but the new record would be signed with", "--change-key, or --trust FILE"},
@@ -122,6 +123,15 @@ std::string next_step(const Status& status, std::string_view verb) {
     if (typed.words == step->words) text.append(text.empty() ? "" : ": ").append(typed.flags);
   }
   return text;
+}
+
+void log_retry(std::string_view event, const Status& status, std::string_view verb,
+               double seconds) {
+  const LogField error{"error", status}, retry{"retry_in_seconds", seconds};
+  const bool just_wait = status.code() == Code::kUnavailable && find_next_step(status) == nullptr;
+  const std::string next = just_wait ? "" : next_step(status, verb);
+  if (next.empty()) return log_event(LogLevel::kError, event, {error, retry});
+  log_event(LogLevel::kError, event, {error, retry, {"next", next}});
 }
 
 namespace {

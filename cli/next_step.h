@@ -14,6 +14,9 @@ namespace deltawire::cli {
 // chosen.
 std::string next_step(const Status& status, std::string_view verb);
 
+// Logs a failure that is retried after `seconds`, with the next step, if there is one but to wait.
+void log_retry(std::string_view event, const Status& status, std::string_view verb, double seconds);
+
 // The rows of the library's table that the command line adds to: for tests.
 std::vector<std::string_view> typed_words();
 

@@ -173,7 +173,7 @@ void add_store_options(Command* verb, StoreOptions* options, const std::string& 
                        "S3, http://: connections at once, 1 to 1024 (default 16)", 1, 1024),
       add_seconds(verb, flag + "timeout", &options->call_timeout_seconds,
                   "S3, http://: limit of one request (default 60)", 0.001, 86400),
-      verb->add_option(flag + "secret-file", options->secret_file,
+      verb->add_option(flag + "token-file", options->token_file,
                        "http://, https://: a file whose first line is the bearer token")
           ->type_name("FILE"),
       verb->add_option(flag + "client-cert", options->client_cert,
@@ -200,9 +200,9 @@ void add_server_options(Command* verb, const std::string& flag, const std::strin
                         ServerArguments* arguments) {
   const std::initializer_list<Option*> added = {
       verb->add_option(flag, arguments->address, description)->type_name("HOST:PORT"),
-      verb->add_option("--token-file", arguments->token_file,
-                       "file with the bearer token that clients must send, in its first line")
-          ->type_name("FILE"),
+      verb->option("--token-file")
+          ->describe("a file whose first line is the bearer token: clients must send it, and it "
+                     "is sent to http:// and https:// stores"),
       verb->add_option("--tls-cert", arguments->tls.certificate, "certificate of this server, PEM")
           ->type_name("FILE"),
       verb->add_option("--tls-key", arguments->tls.key, "its private key, PEM")->type_name("FILE"),
@@ -222,11 +222,12 @@ void allow_all_files() {
 
 Result<std::unique_ptr<ChainServer>> start_server(std::shared_ptr<Store> store,
                                                   const ServerArguments& arguments,
+                                                  const std::string& token_file,
                                                   std::optional<PageOptions> page) {
   ServeOptions options;
   options.page = std::move(page);
   options.address = arguments.address;
-  DW_ASSIGN_OR_RETURN(options.token, read_secret(arguments.token_file));
+  DW_ASSIGN_OR_RETURN(options.token, read_secret(token_file));
   const TlsFiles& tls = arguments.tls;
   if (tls.certificate.empty() != tls.key.empty()) {
     return invalid_argument("--tls-cert and --tls-key go together");

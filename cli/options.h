@@ -93,17 +93,17 @@ void add_work_options(Command* verb, WorkOptions* work, Keys* keys);
 
 struct ServerArguments {
   std::string address = {};  // empty: no server
-  std::string token_file = {};
   TlsFiles tls = {};
 };
 
-// `flag`: the option for the address.
+// `flag`: the option for the address. After add_store_options(): --token-file is the server's too.
 void add_server_options(Command* verb, const std::string& flag, const std::string& description,
                         ServerArguments* arguments);
 // Raises the limit of open files: a server has one for each connection and each relayed object.
 void allow_all_files();
 Result<std::unique_ptr<ChainServer>> start_server(std::shared_ptr<Store> store,
                                                   const ServerArguments& arguments,
+                                                  const std::string& token_file,
                                                   std::optional<PageOptions> page = {});
 
 struct ChainArgs {

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "cli/context.h"
 #include "cli/metrics.h"
+#include "cli/next_step.h"
 #include "replica/follow_watch.h"
 
 namespace deltawire::cli {
@@ -62,7 +63,7 @@ Status StepLoop::run() const {
     if (!follow || ends_loop(status)) return status;
     reopen();
     const double pause = follow_backoff(failures++, interval);
-    log_event(LogLevel::kError, failed, {{"error", status}, {"retry_in_seconds", pause}});
+    log_retry(failed, status, operation, pause);
     rest(pause);
   }
   return follow ? Status() : cancelled("stopped on request");

@@ -14,6 +14,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU") # its flow analysis errs on strings, mo
   target_compile_options(deltawire_options INTERFACE
     $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
     -Wno-maybe-uninitialized>)
+  # Its memory is collected from 500 MB on: a tenth of the time, for a sixth more memory.
+  target_compile_options(deltawire_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=500000>)
 endif()
 if(DELTAWIRE_SANITIZE)
   target_compile_options(deltawire_options INTERFACE -fsanitize=${DELTAWIRE_SANITIZE}

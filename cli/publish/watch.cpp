@@ -5,6 +5,7 @@
 #include "base/folder.h"
 #include "base/log.h"
 #include "cli/metrics.h"
+#include "cli/next_step.h"
 #include "cli/publish/publish.h"
 #include "publish/folder_watch.h"
 
@@ -49,8 +50,7 @@ class Watcher {
       if (is_final(status) || options_.once) return status;
       // After any failure, the state of the chain decides how to continue.
       publisher_.reset();
-      log_event(LogLevel::kError, "publish.failed",
-                {{"error", status}, {"retry_in_seconds", pause}});
+      log_retry("publish.failed", status, "publish", pause);
       sleep_seconds(pause);
       pause = std::min(pause * 2, kLongestPause);
     }

@@ -126,8 +126,8 @@ struct StoreOptions {
   uint64_t multipart_bytes = uint64_t{16} << 20;  // pieces of up- and downloads
   double call_timeout_seconds = 60;               // of one attempt; again for each 64 MiB moved
   // http:// and https://.
-  std::string secret_file;  // its first line is the bearer token
-  std::string secret;       // the same itself; not both
+  std::string token_file;   // its first line is the bearer token
+  std::string token;        // the same itself; not both
   std::string client_cert;  // for https://: certificate and private key, PEM
   // All stores.
   unsigned retries = 6;  // on Unavailable, with capped exponential back-off and jitter; 0: none

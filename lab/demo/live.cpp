@@ -80,7 +80,7 @@ class Fleet {
 
 Status run_live(const Context& context, const LiveDemo& demo, std::shared_ptr<Store> store) {
   DW_ASSIGN_OR_RETURN(const auto server,
-                      start_server(std::move(store), {.address = demo.address}, PageOptions{}));
+                      start_server(std::move(store), {.address = demo.address}, "", PageOptions{}));
   Fleet fleet(demo);
   DW_RETURN_IF_ERROR(fleet.start());
   context.say("");

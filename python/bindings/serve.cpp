@@ -53,7 +53,7 @@ void bind_serve(nb::module_& module) {
       [](unsigned rank, const StoreHandle& own, const std::vector<std::string>& urls,
          const std::string& token, const std::string& ca_file, const std::string& client_cert) {
         StoreOptions options;
-        options.secret = token;
+        options.token = token;
         options.ca_file = ca_file;
         options.client_cert = client_cert;
         return StoreHandle(

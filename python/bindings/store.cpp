@@ -112,7 +112,7 @@ void bind_stores(nb::module_& module) {
       [](const std::string& url, const nb::kwargs& given) {
         StoreOptions options;
         DW_OPTIONS(options, given, endpoint, region, virtual_host, ca_file, connections,
-                   multipart_bytes, call_timeout_seconds, secret, secret_file, client_cert, retries,
+                   multipart_bytes, call_timeout_seconds, token, token_file, client_cert, retries,
                    max_bytes_per_second);
         return StoreHandle(unwrap(without_gil([&] { return open_store(url, options); })));
       },

@@ -213,10 +213,10 @@ class NixlStore(BuiltinStore):
     `open_store`.
     """
 
-    def __init__(self, url: str, *, secret: str = "", secret_file: str = "", client_cert: str = "", ca_file: str = "") -> None:
+    def __init__(self, url: str, *, token: str = "", token_file: str = "", client_cert: str = "", ca_file: str = "") -> None:
         if not url.startswith(("http://", "https://")):
             raise InvalidArgument(f"{url}: NIXL needs a chain served at http:// or https://")
-        handle = store_handle(open_store(url, secret=secret, secret_file=secret_file, client_cert=client_cert, ca_file=ca_file))
+        handle = store_handle(open_store(url, token=token, token_file=token_file, client_cert=client_cert, ca_file=ca_file))
         self._reader: _Reader | None = None
         try:
             self._reader = _Reader(url)

@@ -196,7 +196,7 @@ def test_falls_back_without_nixl_on_the_server(store: str, tmp_path: Path, caplo
     publisher.publish()
     (tmp_path / "token").write_text("abc\n")
     with dw.serve(store, token="abc") as server:
-        read, mine = NixlStore(server.url, secret_file=str(tmp_path / "token")), blank()
+        read, mine = NixlStore(server.url, token_file=str(tmp_path / "token")), blank()
         with dw.TensorReplica(read, mine) as replica:
             replica.pull()
             weights["w"][::4] += 1

@@ -18,7 +18,7 @@ inline constexpr double kMaxNewsSeconds = 60;
 
 // `urls`: http://HOST:PORT/PREFIX, or several separated by commas that serve the same chain; they
 // are tried in random order. Objects can be read; only heartbeats can be put. Follow watches wake
-// as soon as the server has a new version. StoreOptions::secret_file: the bearer token.
+// as soon as the server has a new version. StoreOptions::token_file: the bearer token.
 Result<std::shared_ptr<Store>> open_http_store(const std::string& urls,
                                                const StoreOptions& options);
 

@@ -68,18 +68,18 @@ class ChainWorld(World):
         version = state["version"] if state.get("patching_to") is None else state["patching_to"]
         extra = ["--copy-on-write"] if replica == "cow" else []
         self.must("pull", self.store, self.root / replica, "--version", version, "--no-repair", "--no-heartbeat", *extra)
-        self.verify(version, self.root / replica / ("current" if replica == "cow" else ""))
+        self.verify_version(version, self.root / replica / ("current" if replica == "cow" else ""))
 
     def check_again(self, told):
         """Checks after a second run of the killed command."""
         self.check(told)
         self.must("pull", self.store, self.root / "witness", "--no-heartbeat")
-        self.verify(self.head(), self.root / "witness")
+        self.verify_version(self.head(), self.root / "witness")
         aside = list(self.root.glob("*/.deltawire/aside"))
         assert not aside, f"the chain's own files were put aside: {aside}"
 
-    def verify(self, version, local):
-        self.must("verify", self.step(version), local)
+    def verify_version(self, version, local):
+        self.verify(self.step(version), local)
         alone = (self.root / "weights").exists()
         expected, got = {} if alone else files_beside(self.step(version)), files_beside(local)
         assert expected == got, f"files beside the weights at version {version}: expected {expected}, got {got}"

@@ -82,10 +82,17 @@ class World:
         state = self.state(local)
         return None if state is None else state["version"]
 
+    def verify(self, checkpoint, local):
+        """Both have the same weights: equal bytes prove it without a process."""
+        ours, got = ([file.read_bytes() for file in ([path] if path.is_file() else sorted(path.glob("*.safetensors")))]
+                     for path in (Path(checkpoint), Path(local)))
+        if not ours or ours != got:
+            self.must("verify", checkpoint, local)
+
     def check_pulled(self, store, version):
         """A new replica gets this version."""
         self.must("pull", self.root / store, self.root / "witness", "--version", version, "--no-heartbeat")
-        self.must("verify", self.root / "witness", self.step(version))
+        self.verify(self.step(version), self.root / "witness")
 
 
 def wait_until(done, what):

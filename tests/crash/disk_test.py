@@ -63,7 +63,7 @@ class DiskWorld(World):
         if expected:
             assert self.held(self.ckpt) == expected[0], self.held(self.ckpt)
         if self.held(self.ckpt) is not None:
-            self.must("verify", self.step(self.held(self.ckpt)), self.ckpt)
+            self.verify(self.step(self.held(self.ckpt)), self.ckpt)
 
 
 def expect_full(result, place, why="No space left"):

@@ -49,7 +49,7 @@ class FaultWorld(World):
             assert not list((self.root / local).glob("*.safetensors")), f"{local}: weights without a version"
             return None
         assert state.get("patching_to") is None, f"{local}: {state}"
-        self.must("verify", self.step(state["version"]), self.root / local)
+        self.verify(self.step(state["version"]), self.root / local)
         return state["version"]
 
 
@@ -83,7 +83,7 @@ def check_publish(world, fault, keeps_other, retries):
     for local in ("replica", "fresh"):
         world.must(*world.pull("pull", local))
         assert world.check_replica(local) == world.head()
-    world.must("verify", world.step(3), world.root / "fresh")
+    world.verify(world.step(3), world.root / "fresh")
     world.must("fsck", world.store)
     return result.returncode
 

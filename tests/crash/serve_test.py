@@ -97,9 +97,9 @@ class Fleet:
 
     def start_replica(self, name, *more, store=None):
         store = store or (self.url("server") if name == "relay" else self.url("relay", "server"))
-        serve = ["--serve", f"127.0.0.1:{self.ports['relay']}", "--token-file", self.token] if name == "relay" else []
+        serve = ["--serve", f"127.0.0.1:{self.ports['relay']}"] if name == "relay" else []
         self.replicas[name] = self.start(
-            "follow", store, self.root / name, "--secret-file", self.token, "--name", name, "--interval", "1", "--timeout", "5", "--retries", "2",
+            "follow", store, self.root / name, "--token-file", self.token, "--name", name, "--interval", "1", "--timeout", "5", "--retries", "2",
             "--quiet", *serve, *more, stdout=subprocess.DEVNULL)
 
     def publish(self):

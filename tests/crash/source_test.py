@@ -25,7 +25,7 @@ class SourceWorld(World):
     def check(self, version):
         self.must("fsck", self.store)
         self.must("pull", self.store, self.local, "--no-heartbeat")
-        self.must("verify", self.step(version), self.local)
+        self.verify(self.step(version), self.local)
 
 
 def publish_meddled(world, meddle, rate, expected_versions):

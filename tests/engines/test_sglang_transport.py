@@ -15,13 +15,13 @@ import torch
 from sglang_trainer import outputs
 from trainers import serving_trainer
 
-SECRET = "known to both"
+TOKEN = "known to both"
 TWO_WORKERS = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1"}
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["http", "group"])
 def test_receives_versions_from_the_publisher(tmp_path: Path, group: bool) -> None:
-    trainer = serving_trainer(tmp_path, group=group, secret=SECRET, dtype=torch.bfloat16)
+    trainer = serving_trainer(tmp_path, group=group, token=TOKEN, dtype=torch.bfloat16)
     local = tmp_path / "local"
     settings = {f"DELTAWIRE_{name.upper()}": str(value) for name, value in trainer.settings().items()}
     settings |= TWO_WORKERS | {"DELTAWIRE_LOCAL": str(local)}

@@ -13,12 +13,12 @@ if not (ENGINES / "vllm" / "serve").exists():
 
 from trainers import serving_trainer
 
-SECRET = "known to both"
+TOKEN = "known to both"
 
 
 @pytest.mark.parametrize("group", [False, True], ids=["http", "group"])
 def test_receives_versions_from_the_publisher(tmp_path: Path, group: bool) -> None:
-    trainer = serving_trainer(tmp_path, group=group, secret=SECRET)
+    trainer = serving_trainer(tmp_path, group=group, token=TOKEN)
     settings = trainer.settings() | {"local": str(tmp_path / "local")}
 
     def server() -> VllmServer:

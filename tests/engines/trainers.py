@@ -127,13 +127,13 @@ def new_trainer(
 class ServingTrainer(Trainer):
     """Its chain is in its own folder, served over HTTP; with `group` versions also go through a process group."""
 
-    def __init__(self, folder: Path, chain: Path, group: bool, secret: str) -> None:
-        self._chain, self._group, self._secret, self._address, self._port = chain, group, secret, "127.0.0.1:0", 0
+    def __init__(self, folder: Path, chain: Path, group: bool, token: str) -> None:
+        self._chain, self._group, self._token, self._address, self._port = chain, group, token, "127.0.0.1:0", 0
         super().__init__(folder, self._serve())
 
     def settings(self) -> dict[str, Any]:
         """The settings of the engine that follows."""
-        named: dict[str, Any] = {"store": f"http://{self._address}", "secret": self._secret, "interval": 1}
+        named: dict[str, Any] = {"store": f"http://{self._address}", "token": self._token, "interval": 1}
         if self._group:
             named |= {"transport": "group", "master_address": "127.0.0.1", "master_port": self._port}
             named |= {"world_size": 2, "rank_offset": 1}
@@ -155,7 +155,7 @@ class ServingTrainer(Trainer):
             one.close()
 
     def _serve(self) -> Any:
-        server = dw.serve(self._chain, self._address, token=self._secret)
+        server = dw.serve(self._chain, self._address, token=self._token)
         self._address, self._ends = server.url.removeprefix("http://"), [server]
         if not self._group:
             return str(self._chain)
@@ -169,10 +169,10 @@ class ServingTrainer(Trainer):
         return self._ends[-1].store
 
 
-def serving_trainer(folder: Path, *, group: bool, secret: str, dtype: torch.dtype = DTYPE) -> ServingTrainer:
+def serving_trainer(folder: Path, *, group: bool, token: str, dtype: torch.dtype = DTYPE) -> ServingTrainer:
     """A model, and the host's copy of version 0."""
     make_model(folder / "trainer", dtype=dtype)
-    trainer = ServingTrainer(folder / "trainer", folder / "of-the-trainer", group, secret)
+    trainer = ServingTrainer(folder / "trainer", folder / "of-the-trainer", group, token)
     with dw.Replica(folder / "of-the-trainer", folder / "local") as replica:
         replica.pull()
     return trainer

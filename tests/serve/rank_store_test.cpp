@@ -32,7 +32,7 @@ class RankStoreTest : public ::testing::Test {
     reader_ = must(open_store(urls_[0], known()));
   }
 
-  static StoreOptions known() { return {.secret = "of this test", .retries = 0}; }
+  static StoreOptions known() { return {.token = "of this test", .retries = 0}; }
   static std::string part(uint64_t version, unsigned rank) {
     return part_folder(version, "aa", rank) + "part-00000.safetensors";
   }

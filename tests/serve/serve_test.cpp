@@ -173,7 +173,7 @@ TEST_F(ServeTest, RequiresTheToken) {
   const auto with = [&](const std::string& token) {
     EXPECT_TRUE(write_text_file(folder.path() / "token", token + "\n").ok());
     StoreOptions options;
-    options.secret_file = (folder.path() / "token").string();
+    options.token_file = (folder.path() / "token").string();
     return open(url, options)->get("HEAD", 10);
   };
   EXPECT_EQ(must(with("between us")), "1");

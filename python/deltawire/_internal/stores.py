@@ -144,15 +144,15 @@ def open_store(
     connections: int = 16,
     multipart_bytes: int = 16 << 20,
     call_timeout_seconds: float = 60,
-    secret: str = "",
-    secret_file: str = "",
+    token: str = "",
+    token_file: str = "",
     client_cert: str = "",
     retries: int = 6,
     max_bytes_per_second: int = 0,
 ) -> Store:
     """Open a path, `file:///PATH`, `s3://BUCKET/PREFIX`, `http(s)://HOST:PORT` (`serve`; several with commas) or `memory:NAME`.
 
-    `memory:` is shared within the process. `secret` or `secret_file`: bearer token. `client_cert`: certificate and key.
+    `memory:` is shared within the process. `token` or `token_file`: bearer token. `client_cert`: certificate and key.
     `endpoint`, `region` and `virtual_host` are for S3; credentials come from AWS's environment variables.
 
     >>> import deltawire as dw
@@ -173,8 +173,8 @@ def open_store(
             connections=connections,
             multipart_bytes=multipart_bytes,
             call_timeout_seconds=call_timeout_seconds,
-            secret=secret,
-            secret_file=secret_file,
+            token=token,
+            token_file=token_file,
             client_cert=client_cert,
             retries=retries,
             max_bytes_per_second=max_bytes_per_second,

@@ -198,7 +198,7 @@ class Keeper:
                         try:
                             self._keep(store, is_there)
                         except Exception as error:
-                            if self._broadcast is None:  # reopen the store: its secret may have changed
+                            if self._broadcast is None:  # reopen the store: its token may have changed
                                 raise
                             self._note("store", error)  # leaving the group would end it on all hosts
                             self._stop.wait(min(self._settings.interval, _WAIT_SECONDS))
@@ -236,7 +236,7 @@ class Keeper:
         """The store to read versions from."""
         settings = self._settings
         if settings.transport == "nixl":
-            yield NixlStore(settings.store, secret=settings.secret, secret_file=settings.secret_file)
+            yield NixlStore(settings.store, token=settings.token, token_file=settings.token_file)
             return
         store = settings.open_store()
         if settings.transport == "store":

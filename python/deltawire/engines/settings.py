@@ -42,9 +42,9 @@ class Settings:
     group_name: str = "deltawire"
     backend: str = "gloo"
     """Backend for parts: "gloo", or "nccl" between GPUs."""
-    secret: str = field(default="", repr=False)
-    """Bearer token of an `http(s)://` store; prefer `secret_file`."""
-    secret_file: str = ""
+    token: str = field(default="", repr=False)
+    """Bearer token of an `http(s)://` store; prefer `token_file`."""
+    token_file: str = ""
     trust: str | None = None
     """File of public keys; versions not signed by one of them are refused."""
     run: str = ""
@@ -108,7 +108,7 @@ class Settings:
         """Open the chain's store."""
         if isinstance(self.store, Store):  # in tests, with the keeper in the same process
             return self.store
-        return open_store(self.store, secret=self.secret, secret_file=self.secret_file)
+        return open_store(self.store, token=self.token, token_file=self.token_file)
 
     @property
     def rendezvous(self) -> Rendezvous:
@@ -188,7 +188,7 @@ class Allowed:
 
     def check(self, settings: Settings) -> None:
         """`InvalidArgument` if settings of a request name something that is not allowed."""
-        files = [path for path in (settings.local, settings.trust, settings.secret_file) if path]
+        files = [path for path in (settings.local, settings.trust, settings.token_file) if path]
         stores = [one for place in (settings.source, settings.store) for one in _sources(place)]
         for kind, allowed, given in (("stores", self.stores, stores), ("locals", self.locals, files)):
             for place in filter(None, given):
@@ -245,16 +245,16 @@ def _parsed(name: str, text: str) -> Any:
     return int(text) if name in ("device_bytes", "master_port", "world_size", "rank_offset") else text
 
 
-def secret_of(secret: str, secret_file: str) -> str:
-    """The secret, or the first line of the file."""
-    if secret and secret_file:
-        raise InvalidArgument("deltawire: set `secret` or `secret_file`, not both")
-    if not secret_file:
-        return secret
+def token_of(token: str, token_file: str) -> str:
+    """The token, or the first line of the file."""
+    if token and token_file:
+        raise InvalidArgument("deltawire: set `token` or `token_file`, not both")
+    if not token_file:
+        return token
     try:
-        first = Path(secret_file).read_text().partition("\n")[0].removesuffix("\r")
+        first = Path(token_file).read_text().partition("\n")[0].removesuffix("\r")
     except OSError as error:
-        raise InvalidArgument(f"deltawire: secret_file: {secret_file}: {error.strerror}") from error
+        raise InvalidArgument(f"deltawire: token_file: {token_file}: {error.strerror}") from error
     if not first:
-        raise InvalidArgument(f"deltawire: secret_file: {secret_file}: contains no secret")
+        raise InvalidArgument(f"deltawire: token_file: {token_file}: contains no token")
     return first

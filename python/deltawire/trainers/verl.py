@@ -38,7 +38,7 @@ except ImportError as error:
 
 from deltawire.engines.checkpoint import LocalCheckpoint
 from deltawire.engines.host import local_identity
-from deltawire.engines.settings import secret_of
+from deltawire.engines.settings import token_of
 
 log = logging.getLogger("deltawire")
 
@@ -67,8 +67,8 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         local: str,
         store: str = "",
         serve: str = "",
-        secret: str = "",
-        secret_file: str = "",
+        token: str = "",
+        token_file: str = "",
         yields: Yields = "all",
         dtype: str | None = None,
         timeout: float = 600.0,
@@ -78,8 +78,8 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         """Keyword arguments come from `engine_kwargs.deltawire`.
 
         `store`: the chain. `local`: a folder on each rollout host for its checkpoint. `serve` ("HOST:PORT", port 0: any): rank 0
-        serves the chain over HTTP; without a `store` the chain is in its memory. Beyond loopback this needs a `secret`, or a
-        `secret_file` on all hosts.
+        serves the chain over HTTP; without a `store` the chain is in its memory. Beyond loopback this needs a `token`, or a
+        `token_file` on all hosts.
 
         `yields="changed"`: the engine gets only the tensors that changed since the last version; the first time all. `dtype`:
         published dtype of floating-point weights, such as "bfloat16" for float32 masters. `timeout`: seconds to wait. `trust`:
@@ -92,7 +92,7 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         if not timeout > 0:
             raise InvalidArgument(f"deltawire: timeout={timeout}: must be more than 0 seconds")
         self.is_master = is_master
-        self._address, self._secret = serve, secret_of(secret, secret_file)
+        self._address, self._token = serve, token_of(token, token_file)
         self._server: Server | None = None
         self._url = ""  # of rank 0's server
         own = store or f"memory:{uuid.uuid4().hex}"
@@ -112,7 +112,7 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         if not self.is_master:
             return {}
         if self._address and self._server is None:
-            self._server = serve(self._the_store, self._address, token=self._secret)
+            self._server = serve(self._the_store, self._address, token=self._token)
         return {"sync": uuid.uuid4().hex, "url": self._server.url if self._server else ""}
 
     @classmethod
@@ -132,7 +132,7 @@ class DeltawireCheckpointEngine(CheckpointEngine):
         """Remember the name of the sync and the URL; there is no process group."""
         self._sync = sync
         if url != self._url and not self.is_master:  # the first sync, or a restarted trainer
-            self._store = open_store(url, secret=self._secret)
+            self._store = open_store(url, token=self._token)
         self._url = url
 
     async def send_weights(

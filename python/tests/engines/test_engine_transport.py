@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 import deltawire as dw
 from deltawire._internal.identity import ANY, Wanted
 from deltawire.engines.host import Host, local_identity
-from deltawire.engines.settings import Settings, secret_of
+from deltawire.engines.settings import Settings, token_of
 from deltawire.torch import Broadcast, Rendezvous
 
 
@@ -116,12 +116,12 @@ def test_host_reads_from_a_serving_trainer(tmp_path: Path) -> None:
         dw.serve("memory:served-to-hosts", token="of the trainer") as server,
     ):
         publisher.publish()
-        for number, secret in enumerate(({"secret": "of the trainer"}, {"secret_file": str(tmp_path / "token")})):
-            host = Host(Settings.of({"store": server.url, "local": str(tmp_path / f"local-{number}"), "interval": 60} | secret))
+        for number, token in enumerate(({"token": "of the trainer"}, {"token_file": str(tmp_path / "token")})):
+            host = Host(Settings.of({"store": server.url, "local": str(tmp_path / f"local-{number}"), "interval": 60} | token))
             version = publisher.publish({"w": np.full(1000, number, np.float32)}).number
             assert host.wait_for(Wanted(version), 60).version == version
             host.close()
-        host = Host(Settings.of({"store": server.url, "local": str(tmp_path / "other"), "secret": "another", "interval": 0.3}))
+        host = Host(Settings.of({"store": server.url, "local": str(tmp_path / "other"), "token": "another", "interval": 0.3}))
         wait_until(lambda: host.error)
         assert local_identity(str(tmp_path / "other")) is None
         host.close()
@@ -160,14 +160,14 @@ def test_reads_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert found is not None
     assert (found.source, found.store, found.master_port) == ("group://h:7000", "/s", 7000)
     assert (found.rendezvous.rank, found.rendezvous.world_size, found.rendezvous.backend) == (2, 3, "gloo")
-    assert "words" not in repr(Settings.of({"store": "s", "local": "l", "secret": "words"}))
+    assert "words" not in repr(Settings.of({"store": "s", "local": "l", "token": "words"}))
 
 
-def test_secret_is_the_first_line_of_its_file(tmp_path: Path) -> None:
-    file = tmp_path / "secret"
+def test_token_is_the_first_line_of_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
     for text in "of two words ", "of two words \n", "of two words \r\n# a note\n":
         file.write_bytes(text.encode())
-        assert secret_of("", str(file)) == "of two words "
+        assert token_of("", str(file)) == "of two words "
     file.write_text("\nsecond")
-    with pytest.raises(dw.InvalidArgument, match="contains no secret"):
-        secret_of("", str(file))
+    with pytest.raises(dw.InvalidArgument, match="contains no token"):
+        token_of("", str(file))

@@ -72,7 +72,7 @@ def _way(rank: Rank, transport: str, url: str, environment: dict[str, str]) -> I
         if transport == "http":
             server = ends.enter_context(dw.serve(url, token="of the matrix")) if rank.rank == 0 else None
             address = rank.told(server and server.url)
-            yield dw.open_store(url) if server else dw.open_store(address, secret="of the matrix")
+            yield dw.open_store(url) if server else dw.open_store(address, token="of the matrix")
             return
         store = _opened(url, environment)
         if transport == "gloo":

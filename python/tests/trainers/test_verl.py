@@ -240,7 +240,7 @@ def test_manager_finds_it_by_its_config(tmp_path: Path) -> None:
 @pytest.mark.parametrize("store", ["", "of its own"])
 def test_trainer_serves_and_each_host_fetches_once(store: str, tmp_path: Path) -> None:
     chain = str(tmp_path / store) if store else ""
-    fleet = Fleet(chain, [tmp_path / "a", tmp_path / "a", tmp_path / "b"], serve="127.0.0.1:0", secret="between us")
+    fleet = Fleet(chain, [tmp_path / "a", tmp_path / "a", tmp_path / "b"], serve="127.0.0.1:0", token="between us")
     state = weights()
     try:
         for step in range(4):
@@ -268,11 +268,11 @@ def test_restarted_trainer_is_another_run(tmp_path: Path) -> None:
         second.close()
 
 
-def test_refuses_another_secret(tmp_path: Path) -> None:
-    fleet = Fleet("", [tmp_path], serve="127.0.0.1:0", secret="ours")
-    fleet.rollout = [new("", tmp_path, serve="127.0.0.1:0", secret="theirs")]
+def test_refuses_another_token(tmp_path: Path) -> None:
+    fleet = Fleet("", [tmp_path], serve="127.0.0.1:0", token="ours")
+    fleet.rollout = [new("", tmp_path, serve="127.0.0.1:0", token="theirs")]
     try:
-        with pytest.raises(dw.Error, match="401|403|token|secret"):
+        with pytest.raises(dw.Error, match="401|403|token"):
             fleet.update(weights())
     finally:
         fleet.close()

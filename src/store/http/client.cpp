@@ -31,11 +31,11 @@ Result<std::unique_ptr<Client>> Client::make(const std::string& urls, const Stor
     DW_ASSIGN_OR_RETURN(HttpUrl parsed, located(parse_http_url(url), "store"));
     sources.push_back(parsed.scheme + "://" + parsed.host + parsed.path);
   }
-  if (!options.secret.empty() && !options.secret_file.empty()) {
-    return invalid_argument("secret, secret_file: only one of both can be given");
+  if (!options.token.empty() && !options.token_file.empty()) {
+    return invalid_argument("token, token_file: only one of both can be given");
   }
-  DW_ASSIGN_OR_RETURN(Secret token, options.secret.empty() ? read_secret(options.secret_file)
-                                                           : Secret(options.secret));
+  DW_ASSIGN_OR_RETURN(Secret token, options.token.empty() ? read_secret(options.token_file)
+                                                          : Secret(options.token));
   static thread_local std::mt19937_64 random{std::random_device{}()};
   std::shuffle(sources.begin(), sources.end(), random);
   return std::unique_ptr<Client>(new Client(std::move(sources), std::move(token), options));

@@ -19,7 +19,7 @@ class DeltawireTrainerInit(TrainerInitInfo):
     """The chain's store, and the folder of the engine's host for its checkpoint.
 
     With `serve` ("HOST:PORT", port 0: any) the trainer serves the chain to engines; an empty `store` is then in its memory.
-    Beyond loopback this needs a `secret`.
+    Beyond loopback this needs a `token`.
     """
 
     backend: ClassVar[str] = "deltawire"
@@ -27,7 +27,7 @@ class DeltawireTrainerInit(TrainerInitInfo):
     store: str
     local: str
     serve: str = ""
-    secret: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
     trust: str | None = None
     verify: str = "all"
     timeout: float = 600.0
@@ -47,7 +47,7 @@ class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
         self._store = init_info.store
         if self.is_sender and init_info.serve:
             self._store = self._store or f"memory:{uuid.uuid4().hex}"
-            self._server = serve(self._store, init_info.serve, token=init_info.secret)
+            self._server = serve(self._store, init_info.serve, token=init_info.token)
 
     @classmethod
     def trainer_init(cls, init_info: DeltawireTrainerInit, *, client: Any, source: Any = None) -> Self:
@@ -82,7 +82,7 @@ class DeltawireTrainer(TrainerWeightTransferEngine[DeltawireTrainerInit]):
         """The store settings of the server."""
         if self._server is None:
             return {"store": self._store}
-        return {"store": self._server.url, "secret": self._info.secret}
+        return {"store": self._server.url, "token": self._info.token}
 
     def _publish(self) -> Identity | None:
         weights = {name: tensor.detach() for name, tensor in self.source}  # a collective, if sharded
