@@ -76,7 +76,7 @@ Status add_device(const std::vector<const Tensor*>& tensors, Proof* proof) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     pieces.push_back({*tensors[i], tensors[i]->box, std::move(sums[i])});
   }
-  return proof->add(std::move(pieces));
+  return proof->add_summed(std::move(pieces));
 }
 
 // Of a version. Compared here: an engine is paused meanwhile.

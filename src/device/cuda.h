@@ -157,6 +157,8 @@ class Context {
   Result<std::vector<Sums>> sums(std::span<const BoxContents> boxes, Stream stream);
   // Copies bytes to the host, from `offset` on. Waits.
   Status fetch(const Contents& contents, uint64_t offset, std::span<uint8_t> out, Stream stream);
+  // Copies host memory to the device. Waits.
+  Status send(std::span<const uint8_t> bytes, void* to, Stream stream);
 
   struct Impl;
 
@@ -225,8 +227,5 @@ class DeviceSnapshot {
 std::optional<int> device_number(const void* memory);
 // Free bytes on the device of this memory.
 Result<uint64_t> free_beside(const void* memory);
-
-// From host memory to the device. Waits.
-Status send(std::span<const uint8_t> bytes, void* device, Stream stream);
 
 }  // namespace deltawire::cuda

@@ -17,7 +17,6 @@ struct Context::Impl {};
 struct DeviceSnapshot::Impl {};
 
 Status available() { return absent(); }
-Status send(std::span<const uint8_t>, void*, Stream) { return absent(); }
 std::optional<int> device_number(const void*) { return {}; }
 Result<uint64_t> free_beside(const void*) { return absent(); }
 
@@ -43,6 +42,7 @@ Status Context::check(std::span<const Patch>, Stream) { return absent(); }
 Result<std::vector<Digest>> Context::digests(std::span<const Contents>, Stream) { return absent(); }
 Result<std::vector<Sums>> Context::sums(std::span<const BoxContents>, Stream) { return absent(); }
 Status Context::fetch(const Contents&, uint64_t, std::span<uint8_t>, Stream) { return absent(); }
+Status Context::send(std::span<const uint8_t>, void*, Stream) { return absent(); }
 Result<std::vector<exponents::BlockPlan>> plan_whole_array(const Context&, const Contents&,
                                                            Stream) {
   return absent();
@@ -51,7 +51,7 @@ Status code_whole_array(const Context&, const Contents&, size_t,
                         std::span<const exponents::BlockPlan>, MutableBytes, Stream) {
   return absent();
 }
-Status DeviceBuffer::reserve(const Context&, uint64_t) { return absent(); }
+Status DeviceBuffer::reserve(const Context&, uint64_t, bool) { return absent(); }
 Status copy_there(void*, const void*, uint64_t, Stream) { return absent(); }
 Result<std::vector<Fp8Outcome>> quantise_fp8(std::span<const Fp8Task>, Fp8Digests, Stream) {
   return absent();
@@ -115,6 +115,9 @@ DeviceStage::~DeviceStage() = default;
 DeviceStage::DeviceStage(DeviceStage&&) noexcept = default;
 DeviceStage& DeviceStage::operator=(DeviceStage&&) noexcept = default;
 uint8_t* DeviceStage::copies() const noexcept { return nullptr; }
+Status DeviceStage::list(std::span<const cuda::Patch>, std::span<const CopiedRows>) {
+  return cuda::available();
+}
 Status DeviceStage::copy(std::span<const CopiedRows>) { return cuda::available(); }
 Status DeviceStage::apply(std::span<const cuda::Patch>) { return cuda::available(); }
 Status DeviceStage::collect(std::span<const CopiedRows>) { return cuda::available(); }

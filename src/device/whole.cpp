@@ -6,12 +6,13 @@
 
 namespace deltawire::cuda {
 
-Status DeviceBuffer::reserve(const Context& context, uint64_t num_bytes) {
+Status DeviceBuffer::reserve(const Context& context, uint64_t num_bytes, bool pinned) {
   if (num_bytes <= size()) return {};
   memory_ = nullptr;  // first, so that both need not fit
   size_ = 0;
   const UseDevice use(ContextInternals::of(context).device);
-  DW_ASSIGN_OR_RETURN(Buffer taken, Buffer::allocate(Place::kDevice, size_t(num_bytes)));
+  const Place place = pinned ? Place::kPinned : Place::kDevice;
+  DW_ASSIGN_OR_RETURN(Buffer taken, Buffer::allocate(place, size_t(num_bytes)));
   const auto owner = std::make_shared<Buffer>(std::move(taken));
   memory_ = std::shared_ptr<uint8_t>(owner, owner->data());
   size_ = num_bytes;

@@ -24,7 +24,7 @@ class CodedArrayBody final : public Body {
 };
 
 // Amounts coded at a time by a remote coder. A call takes as long as coding some hundred KB.
-constexpr uint64_t kCodedAhead = uint64_t{4} << 20, kMostCoded = uint64_t{64} << 20;
+constexpr uint64_t kCodedAhead = uint64_t{8} << 20, kMostCoded = uint64_t{64} << 20;
 
 }  // namespace
 
@@ -120,7 +120,10 @@ Status CodedArray::read_there(size_t block, uint64_t begin, uint64_t offset, Mut
     size_t last = end_of(block, [&](size_t i) {
       return begin + directory_->block_end(i) > end || bytes_between(block, i + 1) > kMostCoded;
     });
-    if (at >= offset && last > block) {
+    // Each call of the coder takes time.
+    const bool direct = at >= offset && last > block &&
+                        (bytes_between(block, last) >= kCodedAhead || last == plans_.size());
+    if (direct) {
       const size_t size = size_t(bytes_between(block, last));
       DW_RETURN_IF_ERROR(
           coder_->code(block, plans(block, last), out.subspan(size_t(at - offset), size)));

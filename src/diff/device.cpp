@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/guard.h"
 #include "device/whole.h"
 #include "diff/computed_tensors.h"
 #include "format/layout.h"
@@ -329,10 +330,26 @@ Result<std::vector<exponents::BlockPlan>> PublishDevice::plan(const PublishTenso
 
 Status PublishDevice::code(const PublishTensor& tensor, size_t first,
                            std::span<const exponents::BlockPlan> plans, MutableBytes out) {
-  const std::lock_guard lock(mutex_);
-  return computed_.with_one(tensor, [&](const PublishTensor& own) {
-    return cuda::code_whole_array(context_, contents_of(own), first, plans, out, stream_);
-  });
+  cuda::DeviceBuffer landing;
+  std::unique_lock lock(mutex_);
+  landed_.wait(lock, [&] { return !landings_.empty(); });
+  landing = std::move(landings_.back());
+  landings_.pop_back();
+  Status status = landing.reserve(context_, out.size(), true);
+  if (status.ok()) {
+    status = guard_memory("encoding", [&] {
+      return computed_.with_one(tensor, [&](const PublishTensor& own) {
+        return cuda::code_whole_array(context_, contents_of(own), first, plans,
+                                      {landing.data(), out.size()}, stream_);
+      });
+    });
+  }
+  lock.unlock();  // others use the device meanwhile
+  if (status.ok()) std::copy_n(landing.data(), out.size(), out.data());
+  lock.lock();
+  landings_.push_back(std::move(landing));
+  landed_.notify_one();
+  return status;
 }
 
 Status PublishDevice::read(cuda::DeviceSnapshot::Slot slot, MutableBytes out) {

@@ -1,6 +1,7 @@
 // The GPU with a publisher's tensors and their committed state.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -130,6 +131,9 @@ class PublishDevice : public std::enable_shared_from_this<PublishDevice> {
   cuda::DeviceSnapshot snapshot_;
   ComputedTensors computed_;
   FetchedPieces pieces_;
+  // Pinned memory for coded arrays: on its way to host memory, it takes several threads.
+  std::vector<cuda::DeviceBuffer> landings_{4};
+  std::condition_variable landed_;
   const cuda::Stream stream_;
   const bool pinned_;
   const uint64_t wave_bytes_;

@@ -72,7 +72,7 @@ Status Proof::add(std::span<const HeldPiece> pieces, unsigned threads) {
   return check_same();
 }
 
-Status Proof::add(std::vector<SummedPiece> pieces) {
+Status Proof::add_summed(std::vector<SummedPiece> pieces) {
   for (SummedPiece& piece : pieces) {
     DW_RETURN_IF_ERROR(piece_bytes(piece, piece.sums.num_bytes()).status());
     Piece own{normalise_box(std::move(piece.box), piece.shape), std::move(piece.sums)};
@@ -239,7 +239,7 @@ Result<Proof> Proof::parse(std::string_view text) {
     }
   }
   Proof proof;
-  if (!proof.add(std::move(pieces)).ok()) return bad();
+  if (!proof.add_summed(std::move(pieces)).ok()) return bad();
   return proof;
 }
 

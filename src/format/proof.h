@@ -34,7 +34,7 @@ class Proof {
   // What this process holds. InvalidArgument for a box that its tensor does not have, for other
   // bytes than it has, and for a tensor in two forms. `threads`: 0 is one for each core.
   Status add(std::span<const HeldPiece> pieces, unsigned threads = 0);
-  Status add(std::vector<SummedPiece> pieces);
+  Status add_summed(std::vector<SummedPiece> pieces);
   // What another process holds.
   Status add(const Proof& other);
   // A box that is added twice counts once. If its bytes differ, the functions above add everything

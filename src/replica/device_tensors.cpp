@@ -233,7 +233,8 @@ std::vector<cuda::Patch> DeviceTensors::patches_of(std::span<const Change> chang
 
 Status DeviceTensors::commit() {
   for (const Whole& whole : wholes_) {
-    DW_RETURN_IF_ERROR(cuda::send(whole.contents, tensors_.at(whole.number).bytes.data(), stream_));
+    DW_RETURN_IF_ERROR(
+        context_.send(whole.contents, tensors_.at(whole.number).bytes.data(), stream_));
   }
   written_.clear();
   std::vector<std::optional<Digest>> digests;

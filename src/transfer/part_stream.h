@@ -1,11 +1,13 @@
 // Entries in, parts of a version in the store out, while the next entries are still being encoded.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "deltawire/store.h"
 #include "format/delta_part.h"
 #include "format/manifest.h"
@@ -35,7 +37,8 @@ struct PartStreamOptions {
   // start early and little is left to upload when the last tensor is encoded.
   uint64_t part_bytes = uint64_t{64} << 20;
   uint64_t memory_bytes = uint64_t{512} << 20;  // of payloads being uploaded
-  unsigned uploads = 4;                         // at once
+  // At once: each is hashed and written by one thread.
+  unsigned uploads = std::clamp(usable_cores(), 4U, 16U);
   // Called for every part that was put, from an upload thread; may be empty.
   std::function<Status(const std::string& name, const Body& body)> keep;
 };

@@ -16,7 +16,6 @@ using exponents::BlockPlan;
 using exponents::kBlockElements;
 
 constexpr uint64_t kFetchedBytes = uint64_t{32} << 20;  // of pinned memory, at a time
-constexpr size_t kCopiedBytes = size_t{1} << 20;        // by a thread, at a time
 
 uint64_t num_blocks(const DeviceWhole& array) {
   return (array.num_elements + kBlockElements - 1) / kBlockElements;
@@ -87,13 +86,6 @@ class ExponentsPlanner {
   std::vector<BlockPlan*> out_;
 };
 
-void copy_with_all(Bytes from, uint8_t* to, ThreadPool* pool) {
-  parallel_for(pool, (from.size() + kCopiedBytes - 1) / kCopiedBytes, [&](size_t i, unsigned) {
-    const size_t at = i * kCopiedBytes;
-    std::memcpy(to + at, from.data() + at, std::min(kCopiedBytes, from.size() - at));
-  });
-}
-
 class ExponentsCoder {
  public:
   ExponentsCoder(const DeviceWhole& array, KeyForm form, const DeviceOptions& options,
@@ -127,7 +119,6 @@ class ExponentsCoder {
                         workspace.get(Workspace::kSlots, table_bytes + out.size()));
     DW_ASSIGN_OR_RETURN(uint8_t* const status_at,
                         workspace.get(Workspace::kStatus, sizeof(PatchStatus)));
-    DW_ASSIGN_OR_RETURN(uint8_t* const host, workspace.get(Workspace::kHostBytes, out.size()));
     auto* const table = reinterpret_cast<ExponentsBlock*>(memory);
     auto* const status = reinterpret_cast<PatchStatus*>(status_at);
     uint8_t* const coded = memory + table_bytes;
@@ -145,12 +136,10 @@ class ExponentsCoder {
     DW_RETURN_IF_ERROR(
         write_exponents(form_, array_.kind, table, uint32_t(blocks.size()), status, stream_));
     PatchStatus found{};
-    DW_RETURN_IF_ERROR(copy(host, coded, out.size(), stream_));
+    DW_RETURN_IF_ERROR(copy(out.data(), coded, out.size(), stream_));
     DW_RETURN_IF_ERROR(copy(&found, status, sizeof found, stream_));
     DW_RETURN_IF_ERROR(wait(stream_));
-    if (found.code != 0) return io_error(describe(PatchError(found.code)));
-    copy_with_all({host, out.size()}, out.data(), options_.pool);
-    return {};
+    return found.code == 0 ? Status() : io_error(describe(PatchError(found.code)));
   }
 
   const DeviceWhole& array_;

@@ -24,7 +24,7 @@ Result<std::vector<BlockPlans>> plan_whole(std::span<const DeviceWhole> arrays,
                                            const DeviceOptions& options, Stream stream);
 
 // Blocks [first, first + plans.size()) of the array, one after the other, to `out`, host memory of
-// their size. Io if the weights are not those that were planned. Waits.
+// their size, which had better be pinned. Io if the weights are not those that were planned. Waits.
 Status code_blocks(const DeviceWhole& array, size_t first,
                    std::span<const exponents::BlockPlan> plans, MutableBytes out,
                    const DeviceOptions& options, Stream stream);
