@@ -66,7 +66,7 @@ def table() -> str:
 
 def sentence() -> str:
     served, pause = (f"{float(cells(SERVED, name)[1]):.0f}" for name in ("publish() → served", "pause, in the worker"))
-    return f"""With a real vLLM 0.32 server on an H200 (8.19 B bf16 weights, 1.2 % changed, under load), {served} ms pass from `publish()` until the version is served.
+    return f"""With a real vLLM 0.32 server on an H200 (CUDA graphs, 8.19 B bf16 weights, 1.2 % changed, under load), {served} ms pass from `publish()` until the version is served.
 The worker pauses for {pause} ms of that, including the verification of all weights: `scripts/gpu engines` ([results](bench/results/{SERVED.name}))."""
 
 

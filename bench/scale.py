@@ -53,11 +53,11 @@ class Inputs:
     encode_ms: float = 17.2  # (m) tight, compare and code: payloads on the host
     host_cores: int = 96  # (a)
     core_gb: float = 2.84  # (m) bench/results/x86_64-intel-xeon-2-cores.md: tight apply, GB/s of weights, one thread
-    stage_changes: float = 98.3e6  # (m) bench/results/engines-h200.md, eager, medians, as the times below
-    stage_ms: float = 85  # (m) from "staging begins" to "staged", while the engine serves
-    swap_ms: float = 5.4  # (m)
-    proof_ms: float = 6.9  # (m) all tensors
-    pause_ms: float = 14.4  # (m) in the worker: swap, proof, and what is around them
+    stage_changes: float = 98.3e6  # (m) bench/results/engines-h200.md, CUDA graphs, medians, as the times below
+    stage_ms: float = 39  # (m) from "staging begins" to "staged", while the engine serves
+    swap_ms: float = 5.3  # (m)
+    proof_ms: float = 6.4  # (m) all tensors
+    pause_ms: float = 12.6  # (m) in the worker: swap, proof, and what is around them
 
 
 def table(head, rows):

@@ -87,17 +87,16 @@ Status Context::fetch(const Contents& contents, uint64_t offset, std::span<uint8
 }
 
 // Through pinned memory: one thread copies what is not pinned at a tenth of the bus's speed.
-Status Context::send(std::span<const uint8_t> bytes, void* to, Stream stream) {
+Status send_bytes(Context::Impl& impl, std::span<const uint8_t> bytes, void* to, Stream stream) {
   constexpr size_t kPiece = size_t{16} << 20, kSlice = size_t{1} << 20;
-  const UseDevice use(impl_->device);
-  Workspace& workspace = impl_->workspace;
+  Workspace& workspace = impl.workspace;
   const auto send_piece = [&](size_t number) -> Status {
     const size_t at = number * kPiece, size = std::min(kPiece, bytes.size() - at);
     DW_ASSIGN_OR_RETURN(const Stream own, workspace.stream(number % 2));
     if (number < 2) DW_RETURN_IF_ERROR(order_after(own, stream));
     DW_RETURN_IF_ERROR(wait(own));  // the last but one has left
     DW_ASSIGN_OR_RETURN(uint8_t* const piece, workspace.host_piece(number % 2, size));
-    parallel_for(&impl_->pool, (size + kSlice - 1) / kSlice, [&](size_t i, unsigned) {
+    parallel_for(&impl.pool, (size + kSlice - 1) / kSlice, [&](size_t i, unsigned) {
       const size_t begin = i * kSlice;
       std::memcpy(piece + begin, bytes.data() + at + begin, std::min(kSlice, size - begin));
     });
@@ -111,6 +110,11 @@ Status Context::send(std::span<const uint8_t> bytes, void* to, Stream stream) {
   }
   if (!status.ok()) workspace.settle(stream);
   return status;
+}
+
+Status Context::send(std::span<const uint8_t> bytes, void* to, Stream stream) {
+  const UseDevice use(impl_->device);
+  return send_bytes(*impl_, bytes, to, stream);
 }
 
 }  // namespace deltawire::cuda

@@ -83,7 +83,9 @@ Result<std::vector<Digest>> digests_of(Context::Impl& impl, std::span<const Cont
 // current device.
 Status fetch_bytes(const Lane& lane, const Contents& contents, uint64_t offset,
                    std::span<uint8_t> out, Stream stream);
-// The same for kinds other than kSame.
+// Copies host memory to the device, or to pinned memory. Waits. Uses the current device.
+Status send_bytes(Context::Impl& impl, std::span<const uint8_t> bytes, void* to, Stream stream);
+// fetch_bytes() for kinds other than kSame.
 Status fetch_converted(const Lane& lane, const void* data, NewKind kind, uint64_t offset,
                        std::span<uint8_t> out, Stream stream);
 

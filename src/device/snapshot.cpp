@@ -121,7 +121,8 @@ Result<DeviceSnapshot::Slot> DeviceSnapshot::add(std::span<const uint8_t> conten
   const UseDevice use(impl_->context.device);
   DW_RETURN_IF_ERROR(check_memory(dtype, contents.data(), contents.size()));
   DW_ASSIGN_OR_RETURN(const Slot slot, impl_->hold(dtype, contents.size(), matrices));
-  if (Status sent = send(contents, impl_->slots[slot]->data, nullptr); !sent.ok()) {
+  if (Status sent = send_bytes(impl_->context, contents, impl_->slots[slot]->data, nullptr);
+      !sent.ok()) {
     impl_->drop(slot);
     return sent;
   }

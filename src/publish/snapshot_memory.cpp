@@ -6,6 +6,7 @@
 #include "diff/computed_tensors.h"
 #include "format/layout.h"
 #include "publish/snapshot.h"
+#include "tensor/box.h"
 #include "tensor/text.h"
 
 namespace deltawire {

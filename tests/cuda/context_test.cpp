@@ -307,10 +307,13 @@ TEST_F(ContextTest, FetchesAnyBytes) {
 }
 
 TEST_F(ContextTest, SendsBytes) {
-  const std::vector<uint8_t> bytes = make_pair(1, 1, 100'001, 0).old_bytes;
-  const OnDevice to(std::vector<uint8_t>(bytes.size()), 5);
-  ASSERT_GOOD(send(bytes, to.data(), nullptr));
-  EXPECT_TRUE(to.fetch() == bytes);
+  Context context = make_context();
+  for (const size_t size : {size_t{0}, size_t{100'001}, 16 * kMiB, 40 * kMiB + 3}) {  // in pieces
+    const std::vector<uint8_t> bytes = make_pair(1, 1, size, 0).old_bytes;
+    const OnDevice to(std::vector<uint8_t>(bytes.size()), 5);
+    ASSERT_GOOD(context.send(bytes, to.data(), nullptr));
+    EXPECT_TRUE(to.fetch() == bytes) << size;
+  }
 }
 
 TEST_F(ContextTest, ErrorsNameTheMistake) {

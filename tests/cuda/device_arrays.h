@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "codec/codec.h"
@@ -33,6 +34,12 @@ T good(Result<T> result) {
     const Status status_ = (expression);              \
     ASSERT_TRUE(status_.ok()) << status_.to_string(); \
   } while (false)
+
+// From host memory to the device. Waits.
+inline Status send(std::span<const uint8_t> bytes, void* device, Stream stream) {
+  const Status sent = copy(device, bytes.data(), bytes.size(), stream);
+  return sent.ok() ? wait(stream) : sent;
+}
 
 // In [0, 1), and normally distributed.
 inline double unit(Random& random) { return double(random() >> 11) * 0x1p-53; }

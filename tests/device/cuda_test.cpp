@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "device/whole.h"
+
 namespace deltawire {
 namespace {
 
@@ -14,9 +16,8 @@ TEST(CudaTest, EveryCallReportsWhyThereIsNoGpu) {
   EXPECT_FALSE(status.message().empty());
   const Status created = cuda::Context::create().status();
   EXPECT_EQ(created.to_string(), status.to_string());
-  const uint8_t byte = 0;
-  uint8_t to = 0;
-  EXPECT_EQ(cuda::send({&byte, 1}, &to, nullptr).code(), status.code());
+  uint8_t there = 0;
+  EXPECT_EQ(cuda::copy_there(&there, &there, 1, nullptr).code(), status.code());
 }
 
 }  // namespace

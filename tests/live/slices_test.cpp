@@ -70,5 +70,37 @@ INSTANTIATE_TEST_SUITE_P(
         MarginsCase{"=gaps", DType::kBF16, {512, 512}, "gaps", 0, 3}),
     [](const auto& info) { return "Form" + std::to_string(info.index); });
 
+// Where slices of a tensor in GPU memory, which is not read, are decoded.
+std::string place_of(MadeDeltas& made, const VersionedTensor& tensor, const BoxMemory& memory) {
+  uint8_t live = 0;
+  const HeldBoxes held{tensor, {memory.at(tensor, &live)}, Memory::kCuda};
+  std::vector<StageStep> steps;
+  for (size_t i = 0; i < made.deltas().size(); ++i) {
+    for (const Delta::Entry& item : made.deltas()[i].entries) steps.push_back({i, &item});
+  }
+  SlicePlan plan;
+  plan.add(held, steps, uint64_t{1} << 30);
+  return !plan.listed.empty() ? "listed" : !plan.device.empty() ? "device" : "host";
+}
+
+TEST(SlicePlanTest, ListsTilesThatAreHeldOfASingleDelta) {
+  const VersionedTensor tensor = make_versions("w", DType::kBF16, {1024, 2048}, 2, 0.02, 1);
+  const BoxMemory whole{}, padded{{}, 64}, columns{{{0, 512}, {1024, 1024}}, 0},
+      cut{{{0, 0}, {700, 2048}}};
+  MadeDeltas one(1), ranks(1), two(2), gaps(1);
+  one.add_all(tensor, "tight");
+  for (const Box& rows : slices_of(tensor.shape, 0, 2)) ranks.add_all(tensor, "tight", rows);
+  two.add_all(tensor, "tight");
+  gaps.add_all(tensor, "gaps");
+  for (MadeDeltas* made : {&one, &ranks}) {
+    for (const BoxMemory* memory : {&whole, &padded, &columns}) {
+      EXPECT_EQ(place_of(*made, tensor, *memory), "listed");
+    }
+  }
+  EXPECT_EQ(place_of(one, tensor, cut), "host");
+  EXPECT_EQ(place_of(two, tensor, whole), "device");
+  EXPECT_EQ(place_of(gaps, tensor, whole), "device");
+}
+
 }  // namespace
 }  // namespace deltawire

@@ -130,6 +130,11 @@ TEST_F(PublisherTest, HandlesAddedRemovedAndReshapedTensors) {
   EXPECT_TRUE(holds(store, 3, model));
 }
 
+TEST_F(PublisherTest, RawDoesNotSayThatMostWeightsChanged) {
+  Publisher publisher = seeded({.codec = "raw"});
+  EXPECT_TRUE(step(&publisher).warnings.empty());
+}
+
 TEST_F(PublisherTest, DenseChangesArePublishedAsAFullVersion) {
   Publisher publisher = seeded();
   for (size_t i = 0; i < model.tensors.size(); ++i) {
