@@ -102,6 +102,22 @@ class LiveModelTest : public ::testing::Test {
     EXPECT_TRUE(holds(store, report->version, model));
     return *report;
   }
+  // Publishes while `meddle`, which progress calls once, changes a byte of the first tensor.
+  void expect_caught(Publisher* publisher, DeviceModel* device, std::function<void()>* meddle,
+                     size_t byte) {
+    const std::vector<LiveTensor> live = device->live(model);
+    TestTensor& tensor = model.tensors[0];
+    *meddle = [&] {
+      tensor.bytes[byte] ^= 1;
+      ASSERT_GOOD(cuda::send(tensor.bytes, live[0].bytes.data(), nullptr));
+    };
+    const auto failed = publisher->publish(device->views(model));
+    EXPECT_FALSE(*meddle);  // it was called
+    EXPECT_TRUE(
+        is_failure(failed.status(), Code::kIo, quote(tensor.name), "changed while it was read"));
+    EXPECT_EQ(head_of(store), 0);
+    EXPECT_EQ(publish(publisher, device->views(model)).version, 1);
+  }
   void publish_steps(PublishOptions options) {
     Publisher publisher = open(options);
     DeviceModel device(model);
@@ -262,18 +278,7 @@ TEST_F(LiveModelTest, DetectsTensorsThatChangeMeanwhile) {
       publish(&publisher, device.views(model));
       model.step();
       device.become(model);
-      const std::vector<LiveTensor> live = device.live(model);
-      TestTensor& tensor = model.tensors[0];
-      meddle = [&] {
-        tensor.bytes[tensor.bytes.size() / 2] ^= 0x55;
-        ASSERT_GOOD(cuda::send(tensor.bytes, live[0].bytes.data(), nullptr));
-      };
-      const auto failed = publisher.publish(device.views(model));
-      EXPECT_FALSE(meddle);  // it was called
-      EXPECT_TRUE(
-          is_failure(failed.status(), Code::kIo, quote(tensor.name), "changed while it was read"));
-      EXPECT_EQ(head_of(store), 0);
-      EXPECT_EQ(publish(&publisher, device.views(model)).version, 1);
+      expect_caught(&publisher, &device, &meddle, model.tensors[0].bytes.size() / 2);
     }
   }
 }
@@ -302,17 +307,7 @@ TEST_F(LiveModelTest, DetectsTensorsOfTwoSteps) {
       model.step();
       if (!had_changed) tensor.bytes = before;
       device.become(model);
-      const std::vector<LiveTensor> live = device.live(model);
-      meddle = [&] {
-        tensor.bytes[7] ^= 1;
-        ASSERT_GOOD(cuda::send(tensor.bytes, live[0].bytes.data(), nullptr));
-      };
-      const auto failed = publisher.publish(device.views(model));
-      EXPECT_FALSE(meddle);  // it was called
-      EXPECT_TRUE(
-          is_failure(failed.status(), Code::kIo, quote(tensor.name), "changed while it was read"));
-      EXPECT_EQ(head_of(store), 0);
-      EXPECT_EQ(publish(&publisher, device.views(model)).version, 1);
+      expect_caught(&publisher, &device, &meddle, 7);
     }
   }
 }

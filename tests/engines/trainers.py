@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -176,3 +178,28 @@ def serving_trainer(folder: Path, *, group: bool, token: str, dtype: torch.dtype
     with dw.Replica(folder / "of-the-trainer", folder / "local") as replica:
         replica.pull()
     return trainer
+
+
+def receive_versions(trainer: ServingTrainer, server: Callable[[], Any], outputs: Callable[[Any], Any]) -> Any:
+    """A server of two workers follows while the trainer, then the server, starts again. Returns its last outputs."""
+
+    def assert_served(running: Any, version: int) -> None:
+        status = running.wait_for(version)
+        proven = running.post("/deltawire/prove")
+        assert (proven["version"], proven["wrong"], len(status["workers"])) == (version, [], 2)
+        assert proven["num_tensors"] > 0
+
+    with server() as running:
+        running.wait("/deltawire/ready", 120)
+        trainer.joined()
+        assert_served(running, trainer.step())
+        trainer.restart()  # the server joins again by itself
+        trainer.joined()
+        assert_served(running, trainer.step())
+        running.stop(signal.SIGKILL)
+    for _ in range(3):
+        trainer.step()
+    with server() as again:
+        assert_served(again, trainer.version)
+        assert_served(again, trainer.step())
+        return outputs(again)
