@@ -35,7 +35,7 @@ void append_arrays(const CopiedRows& rows, std::vector<PairArray>* out) {
 // Calls add(begin, size in bytes) for the memory of live rows.
 template <class Add>
 void for_each_stretch(const CopiedRows& rows, const Add& add) {
-  const bool in_order = rows.rows == 1 || rows.stride == rows.columns;
+  const bool in_order = rows.rows < 2 || rows.stride == rows.columns;
   const uint64_t count = in_order ? 1 : rows.rows, size = rows.size_bytes() / count;
   for (uint64_t row = 0; row < count; ++row) add(rows.live + row * rows.stride * rows.width, size);
 }

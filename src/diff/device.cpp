@@ -299,15 +299,13 @@ Status PublishDevice::code(const PublishTensor& tensor, size_t first,
   landed_.wait(lock, [&] { return !landings_.empty(); });
   landing = std::move(landings_.back());
   landings_.pop_back();
-  Status status = landing.reserve(context_, out.size(), true);
-  if (status.ok()) {
-    status = guard_memory("encoding", [&] {
-      return computed_.with_one(tensor, [&](const PublishTensor& own) {
-        return cuda::code_whole_array(context_, contents_of(own), first, plans,
-                                      {landing.data(), out.size()}, stream_);
-      });
+  Status status = guard_memory("encoding", [&]() -> Status {
+    DW_RETURN_IF_ERROR(landing.reserve(context_, out.size(), true));
+    return computed_.with_one(tensor, [&](const PublishTensor& own) {
+      return cuda::code_whole_array(context_, contents_of(own), first, plans,
+                                    {landing.data(), out.size()}, stream_);
     });
-  }
+  });
   lock.unlock();  // others use the device meanwhile
   if (status.ok()) std::copy_n(landing.data(), out.size(), out.data());
   lock.lock();
