@@ -186,8 +186,7 @@ def receive_versions(trainer: ServingTrainer, server: Callable[[], Any], outputs
     def assert_served(running: Any, version: int) -> None:
         status = running.wait_for(version)
         proven = running.post("/deltawire/prove")
-        assert (proven["version"], proven["wrong"], len(status["workers"])) == (version, [], 2)
-        assert proven["num_tensors"] > 0
+        assert (proven["version"], proven["wrong"], len(status["workers"])) == (version, [], 2) and proven["num_tensors"] > 0
 
     with server() as running:
         running.wait("/deltawire/ready", 120)

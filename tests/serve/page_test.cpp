@@ -487,6 +487,7 @@ TEST(Page, RecoversWhenTheStoreComesBack) {
   const auto server = serve_page(chain.store());
   const auto is_well = [](const Answer& one) { return one["state"] == "ok" && one["head"] == 0; };
   get_until(*server, "/0/health", is_well);
+  get_until(*server, "/0/fleet", [](const Answer& one) { return one["replicas"].size() == 1; });
   fs::rename(there, away);
   const Answer health =
       get_until(*server, "/0/health", [](const Answer& one) { return one["state"] == "error"; });
