@@ -1,7 +1,7 @@
 // raw: the payload is the new array itself. For dense changes, and as the measure of all others.
 #include <algorithm>
-#include <cstring>
 
+#include "base/copy_parallel.h"
 #include "codec/changes.h"
 #include "codec/checks.h"
 #include "codec/codec.h"
@@ -42,11 +42,7 @@ class RawCodec final : public Codec {
 
   Status apply(Layout layout, Bytes payload, MutableBytes data, ThreadPool* pool) const override {
     DW_RETURN_IF_ERROR(check_payload(layout, payload, data.size()));
-    parallel_for(pool, num_pieces(data.size()), [&](size_t i, unsigned) {
-      const size_t begin = i * kCopyBytes;
-      std::memcpy(data.data() + begin, payload.data() + begin,
-                  std::min(kCopyBytes, data.size() - begin));
-    });
+    copy_parallel(payload, data, pool);
     return {};
   }
 

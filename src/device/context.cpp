@@ -1,8 +1,8 @@
 #include "device/context.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "base/copy_parallel.h"
 #include "kernels/cuda/convert.h"
 
 namespace deltawire::cuda {
@@ -88,7 +88,7 @@ Status Context::fetch(const Contents& contents, uint64_t offset, std::span<uint8
 
 // Through pinned memory: one thread copies what is not pinned at a tenth of the bus's speed.
 Status send_bytes(Context::Impl& impl, std::span<const uint8_t> bytes, void* to, Stream stream) {
-  constexpr size_t kPiece = size_t{16} << 20, kSlice = size_t{1} << 20;
+  constexpr size_t kPiece = size_t{16} << 20;
   Workspace& workspace = impl.workspace;
   const auto send_piece = [&](size_t number) -> Status {
     const size_t at = number * kPiece, size = std::min(kPiece, bytes.size() - at);
@@ -96,10 +96,7 @@ Status send_bytes(Context::Impl& impl, std::span<const uint8_t> bytes, void* to,
     if (number < 2) DW_RETURN_IF_ERROR(order_after(own, stream));
     DW_RETURN_IF_ERROR(wait(own));  // the last but one has left
     DW_ASSIGN_OR_RETURN(uint8_t* const piece, workspace.host_piece(number % 2, size));
-    parallel_for(&impl.pool, (size + kSlice - 1) / kSlice, [&](size_t i, unsigned) {
-      const size_t begin = i * kSlice;
-      std::memcpy(piece + begin, bytes.data() + at + begin, std::min(kSlice, size - begin));
-    });
+    copy_parallel(bytes.subspan(at, size), {piece, size}, &impl.pool);
     return copy(static_cast<uint8_t*>(to) + at, piece, size, own);
   };
   Status status;

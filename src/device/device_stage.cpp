@@ -19,25 +19,23 @@ constexpr uint64_t kMostElements = uint64_t{1} << 31;  // of an array: offsets h
 constexpr uint64_t kLeastCapacity = 4096;  // least number of changes that a wave has room for
 constexpr uint64_t kListBlock = uint64_t{16} << 20;
 
+// Calls take(row, elements) for the first row of each contiguous run of live rows.
+template <class Take>
+void for_each_run(const CopiedRows& rows, const Take& take) {
+  const bool in_order = rows.rows < 2 || rows.stride == rows.columns;
+  const uint64_t count = in_order ? 1 : rows.rows, length = rows.rows * rows.columns / count;
+  for (uint64_t row = 0; row < count; ++row) take(row, length);
+}
+
 // Splits rows into arrays that are contiguous in both memories; each gets a list.
 void append_arrays(const CopiedRows& rows, std::vector<PairArray>* out) {
-  const bool in_order = rows.rows == 1 || rows.stride == rows.columns;
-  const uint64_t count = in_order ? 1 : rows.rows, length = rows.rows * rows.columns / count;
-  for (uint64_t row = 0; row < count; ++row) {
+  for_each_run(rows, [&](uint64_t row, uint64_t length) {
     for (uint64_t at = 0; at < length; at += kMostElements) {
       out->push_back({rows.live + (row * rows.stride + at) * rows.width,
                       rows.copy + (row * length + at) * rows.width,
                       std::min(kMostElements, length - at), 0});
     }
-  }
-}
-
-// Calls add(begin, size in bytes) for the memory of live rows.
-template <class Add>
-void for_each_stretch(const CopiedRows& rows, const Add& add) {
-  const bool in_order = rows.rows < 2 || rows.stride == rows.columns;
-  const uint64_t count = in_order ? 1 : rows.rows, size = rows.size_bytes() / count;
-  for (uint64_t row = 0; row < count; ++row) add(rows.live + row * rows.stride * rows.width, size);
+  });
 }
 
 // Arrays of one width, their differences from the copies, and device memory for these.
@@ -272,7 +270,9 @@ Status DeviceStage::apply(std::span<const cuda::Patch> patches) {
 Status DeviceStage::list(std::span<const cuda::Patch> patches, std::span<const CopiedRows> rows) {
   const cuda::UseDevice use(impl_->device);
   for (const CopiedRows& own : rows) {
-    for_each_stretch(own, [&](uint8_t* begin, uint64_t size) { impl_->note_listed(begin, size); });
+    for_each_run(own, [&](uint64_t row, uint64_t length) {
+      impl_->note_listed(own.live + row * own.stride * own.width, length * own.width);
+    });
   }
   cuda::ChangeLists found;
   found.take = [&](std::span<const uint64_t> sizes) { return impl_->take_all(sizes); };

@@ -1,9 +1,9 @@
 #include "device/host_decode.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 
+#include "base/copy_parallel.h"
 #include "base/guard.h"
 #include "codec/adaptive_encode.h"
 #include "codec/gaps.h"
@@ -15,7 +15,6 @@ namespace {
 
 constexpr uint64_t kPinnedBytes = uint64_t{256} << 20;  // limit of old arrays decoded together
 constexpr uint64_t kLargePiece = uint64_t{32} << 20;    // pieces of a larger array
-constexpr uint64_t kPieceBytes = uint64_t{1} << 20;     // copied by a thread at a time
 
 // Lists larger than this share of the array are not used.
 constexpr uint64_t kListShare = 2;
@@ -86,10 +85,7 @@ Status HostDecoder::fetch_large(const DeviceArray& array, uint8_t* to) {
     DW_RETURN_IF_ERROR(wait(stream_));
     if (end < size) DW_RETURN_IF_ERROR(fetch(end, turn + 1));
     const uint8_t* const from = pinned + turn % 2 * half;
-    parallel_for(pool_, (end - begin + kPieceBytes - 1) / kPieceBytes, [&](size_t i, unsigned) {
-      const uint64_t at = i * kPieceBytes;
-      std::memcpy(to + begin + at, from + at, std::min(kPieceBytes, end - begin - at));
-    });
+    copy_parallel({from, end - begin}, {to + begin, end - begin}, pool_);
   }
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/copy_parallel.h"
 #include "base/waves.h"
 #include "codec/codec.h"
 #include "codec/gaps.h"

@@ -1,8 +1,8 @@
 #include "replica/tensor_set.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "base/copy_parallel.h"
 #include "base/waves.h"
 #include "codec/codec.h"
 #include "format/layout.h"
@@ -28,14 +28,6 @@ Status check_digest(const LiveTensor& tensor, const Digest& got, const Digest& e
   if (got == expected) return {};
   return base_mismatch(place_of(tensor) +
                        ": does not match the tensor: " + digest_difference(expected, got));
-}
-
-void copy_parallel(Bytes from, MutableBytes to, ThreadPool* pool) {
-  constexpr size_t kPieceBytes = size_t{4} << 20;
-  parallel_for(pool, (from.size() + kPieceBytes - 1) / kPieceBytes, [&](size_t i, unsigned) {
-    const size_t at = i * kPieceBytes;
-    std::memcpy(to.data() + at, from.data() + at, std::min(kPieceBytes, from.size() - at));
-  });
 }
 
 void HostTensors::add(size_t number, LiveTensor tensor) {

@@ -79,9 +79,6 @@ class ArraySet : public TensorSet {
 // For messages: "tensor "w"" or "tensor "w", box 0,0+8,4".
 std::string place_of(const LiveTensor& tensor);
 
-// Copies `from` to `to` with all threads.
-void copy_parallel(Bytes from, MutableBytes to, ThreadPool* pool);
-
 // BaseMismatch unless they are equal.
 Status check_digest(const std::string& place, const Digest& got, const Manifest& manifest,
                     size_t number);
